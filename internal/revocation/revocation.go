@@ -13,6 +13,20 @@ import (
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 )
 
+// How long an entry is kept. What it ends is not resolved any more once it is
+// deleted; so an entry may leave when nothing can remember having resolved it.
+const (
+	// CacheAge is the most that a replica keeps what it resolved.
+	CacheAge = 10 * time.Minute
+	// CheckAge is the most that may lie between a request's Check and the
+	// headers of its answer: the upper bound of a server's call limit.
+	CheckAge = time.Hour
+	// LeaseMost is the longest lease that can be configured.
+	LeaseMost = time.Minute
+	// Keep is how long an entry stays in the log after its commit.
+	Keep = max(CacheAge, CheckAge) + LeaseMost + time.Minute
+)
+
 // Kind is what an entry ends.
 type Kind int32
 

@@ -1,22 +1,40 @@
 // Package secret has text that must never be printed.
 package secret
 
-import "log/slog"
+import (
+	"log/slog"
+	"unique"
+)
 
 const redacted = "redacted"
 
 // Text is a secret: formatting, logging and marshalling show "redacted".
 // Reveal is the one way to the value, so that a reader can find every use.
-type Text struct{ value string }
+//
+// The value lies behind a handle because fmt does not call the methods of a
+// Text in an unexported field of another struct: there it prints what it finds,
+// which must be an address and not the secret. Two Texts are equal when their
+// secrets are.
+type Text struct{ value unique.Handle[string] }
 
-// New wraps a secret.
-func New(value string) Text { return Text{value} }
+// New wraps a secret. New("") is the zero Text.
+func New(value string) Text {
+	if value == "" {
+		return Text{}
+	}
+	return Text{unique.Make(value)}
+}
 
 // Reveal returns the secret itself.
-func (t Text) Reveal() string { return t.value }
+func (t Text) Reveal() string {
+	if t.Empty() {
+		return ""
+	}
+	return t.value.Value()
+}
 
 // Empty reports whether there is no secret.
-func (t Text) Empty() bool { return t.value == "" }
+func (t Text) Empty() bool { return t == Text{} }
 
 // String implements fmt.Stringer.
 func (Text) String() string { return redacted }

@@ -1,0 +1,132 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbiter-gateway/arbiter/control/api"
+	"github.com/arbiter-gateway/arbiter/xds"
+)
+
+type peerKey struct{}
+
+// withPeer notes who has connected to a unix socket.
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var (
+		peer    *unix.Ucred
+		peerErr error
+	)
+	err = raw.Control(func(fd uintptr) { peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err != nil || peerErr != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, int(peer.Uid))
+}
+
+// adminRoutes serves the API to whoever runs as the same user, or as root.
+func (c *Control) adminRoutes(apiRoutes http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/api/v1/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		uid, known := r.Context().Value(peerKey{}).(int)
+		if !known || (uid != os.Getuid() && uid != 0) {
+			http.Error(w, "only the user who runs arbiter may use the admin socket", http.StatusForbidden)
+			return
+		}
+		caller := fmt.Sprintf("admin socket, uid %d", uid)
+		apiRoutes.ServeHTTP(w, r.WithContext(api.WithCaller(r.Context(), caller)))
+	}))
+	mux.Handle("/", c.health)
+	return mux
+}
+
+// Problems lists why the gateway cannot do its work, one sentence each.
+func (c *Control) Problems(ctx context.Context) []string {
+	problems := []string{}
+	if err := c.cfg.Store.Check(ctx); err != nil {
+		problems = append(problems, "store: "+err.Error())
+	}
+	envoys, replicas := 0, 0
+	for _, node := range c.xds.Replicas() {
+		if node.Role == xds.RoleEnvoy {
+			envoys++
+		} else {
+			replicas++
+		}
+		if node.Error != "" {
+			problems = append(problems, node.Node+" refused its configuration: "+node.Error)
+		}
+	}
+	if envoys == 0 {
+		problems = append(problems, "no Envoy is connected")
+	}
+	if replicas == 0 {
+		problems = append(problems, "no extauthz is connected")
+	}
+	if c.cfg.RolesReady != nil {
+		if err := c.cfg.RolesReady(); err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
+	return problems
+}
+
+// status is what doctor shows.
+func (c *Control) status(ctx context.Context) (api.Status, error) {
+	position, err := c.cfg.Store.Position(ctx)
+	if err != nil {
+		return api.Status{}, err
+	}
+	revision, err := c.cfg.Store.Revision(ctx)
+	if err != nil {
+		return api.Status{}, err
+	}
+	keys, err := c.cfg.Store.Keys(ctx)
+	if err != nil {
+		return api.Status{}, err
+	}
+	pair := c.feed.certificate()
+	out := api.Status{
+		Version: c.cfg.Version, Clock: c.cfg.Now().UTC(), BaseURL: c.cfg.Gateway.BaseURL, Listen: c.cfg.Envoy.Listen.String(),
+		Database: api.DatabaseStatus{
+			Path: c.cfg.StorePath, ID: position.Database, Revision: revision, Epoch: position.Epoch, Seq: position.Seq,
+		},
+		Envoy:        api.EnvoyStatus{Version: c.cfg.EnvoyVersion},
+		Certificates: []api.CertificateStatus{{Name: "server", NotBefore: pair.NotBefore, NotAfter: pair.NotAfter}},
+		Keys:         api.KeyStatus{Sealing: true, TokenMAC: true, Sessions: len(keys.Sessions)},
+		Problems:     c.Problems(ctx),
+	}
+	replicas := map[string]*api.ReplicaStatus{}
+	var order []string
+	for _, node := range c.xds.Replicas() {
+		if node.Role == xds.RoleEnvoy {
+			out.Envoy.Ready, out.Envoy.AppliedRevision, out.Envoy.Error = node.Current, revision, node.Error
+			continue
+		}
+		replicas[node.Node] = &api.ReplicaStatus{Name: node.Node, Connected: true, AppliedRevision: node.Revision, LastError: node.Error}
+		order = append(order, node.Node)
+	}
+	for _, r := range c.hub.Replicas() {
+		if replicas[r.Name] == nil {
+			replicas[r.Name] = &api.ReplicaStatus{Name: r.Name, Connected: r.Connected}
+			order = append(order, r.Name)
+		}
+		replicas[r.Name].ConfirmedSeq, replicas[r.Name].LeaseUntil = r.Confirmed, r.LeaseUntil
+	}
+	for _, name := range order {
+		out.Replicas = append(out.Replicas, *replicas[name])
+	}
+	return out, nil
+}

@@ -1,0 +1,140 @@
+// Package api is the JSON API of control: what the command line speaks over the
+// admin socket, and later what pages and operators' tokens reach.
+//
+//	admin   CLI -> api: parse -> check -> store (one transaction) -> wait for the fleet -> answer
+//
+// It trusts whoever serves it to have said who is calling (WithCaller), and
+// nothing that comes in the request: a request without a caller is refused,
+// each field is checked before the store sees it, and all faults are named at
+// once. Secrets only go in (an upstream's headers) or come out once (a new
+// token's value); no error, log line or later answer holds one.
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/arbiter-gateway/arbiter/internal/revocation"
+	"github.com/arbiter-gateway/arbiter/internal/store"
+	"github.com/arbiter-gateway/arbiter/internal/token"
+)
+
+// Fleet is everything that runs what the store holds.
+type Fleet interface {
+	// Applied returns nil once Envoy and every connected replica run revision
+	// or a later one, and have cut the streams that it ends. An error says who
+	// refused it and why, or that ctx ended first; the change stays stored.
+	Applied(ctx context.Context, revision int64) error
+	// Confirmed returns when every replica listed after seq was committed has
+	// confirmed it or lost its lease; when ctx ends first, the open ones are
+	// missing in the result.
+	Confirmed(ctx context.Context, seq int64) revocation.Result
+}
+
+// Config is what the API needs.
+type Config struct {
+	Store    *store.Store
+	Fleet    Fleet
+	TokenMAC token.MACKey                          // under which access tokens are made
+	Status   func(context.Context) (Status, error) // what doctor shows
+	Log      *slog.Logger                          // one line per change
+	Now      func() time.Time                      // default time.Now
+
+	ApplyWait  time.Duration // longest wait of a create or an update, default 5 s
+	RevokeWait time.Duration // longest wait of a delete or a disable, default 75 s: above the longest lease
+}
+
+const (
+	defaultApplyWait  = 5 * time.Second
+	defaultRevokeWait = 75 * time.Second
+)
+
+type api struct {
+	cfg     Config
+	openapi []byte
+}
+
+// New returns the handler of /api/v1. It is safe for use by many goroutines.
+func New(c Config) (http.Handler, error) {
+	if c.Store == nil || c.Fleet == nil || c.Status == nil || c.Log == nil || c.TokenMAC == (token.MACKey{}) {
+		return nil, errors.New("api: store, fleet, status, log and token key must be given")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.ApplyWait == 0 {
+		c.ApplyWait = defaultApplyWait
+	}
+	if c.RevokeWait == 0 {
+		c.RevokeWait = defaultRevokeWait
+	}
+	document, err := openAPI()
+	if err != nil {
+		return nil, err
+	}
+	a := &api{cfg: c, openapi: document}
+	return a.mux(), nil
+}
+
+// route is one line of the table. What all routes share is in serve.
+type route struct {
+	method, path string
+	query        []string // keys it may have
+	body         bool     // takes a JSON body
+	serve        func(*api, *http.Request, []byte) (reply, error)
+}
+
+// routes is the whole API; openapi.yaml documents the same.
+func routes() []route {
+	const (
+		servers = "/api/v1/servers"
+		server  = servers + "/{id}"
+		tokens  = server + "/tokens"
+		token   = tokens + "/{token}"
+	)
+	return []route{
+		{http.MethodGet, servers, []string{"name", "limit", "cursor"}, false, (*api).listServers},
+		{http.MethodPost, servers, nil, true, (*api).createServer},
+		{http.MethodGet, server, nil, false, (*api).showServer},
+		{http.MethodPatch, server, nil, true, (*api).updateServer},
+		{http.MethodDelete, server, nil, false, (*api).deleteServer},
+		{http.MethodPost, server + "/disable", nil, false, (*api).disableServer},
+		{http.MethodPost, server + "/enable", nil, false, (*api).enableServer},
+		{http.MethodGet, tokens, []string{"limit", "cursor"}, false, (*api).listTokens},
+		{http.MethodPost, tokens, nil, true, (*api).createToken},
+		{http.MethodGet, token, nil, false, (*api).showToken},
+		{http.MethodDelete, token, nil, false, (*api).deleteToken},
+		{http.MethodGet, "/api/v1/decisions/{request_id}", nil, false, (*api).showDecision},
+		{http.MethodGet, "/api/v1/status", nil, false, (*api).showStatus},
+		{http.MethodGet, "/api/v1/openapi.json", nil, false, (*api).showOpenAPI},
+	}
+}
+
+// Routes lists the API as "METHOD /path/{parameter}".
+func Routes() []string {
+	var out []string
+	for _, r := range routes() {
+		out = append(out, r.method+" "+r.path)
+	}
+	return out
+}
+
+// mux mounts the table. A path without its method answers 405 with Allow,
+// everything else 404, both as problem documents.
+func (a *api) mux() http.Handler {
+	mux := http.NewServeMux()
+	allow := map[string][]string{}
+	for _, r := range routes() {
+		mux.Handle(r.method+" "+r.path, a.serve(r))
+		allow[r.path] = append(allow[r.path], r.method)
+	}
+	for path, methods := range allow {
+		mux.Handle(path, a.refuse(http.StatusMethodNotAllowed, http.Header{"Allow": {strings.Join(methods, ", ")}}))
+	}
+	mux.Handle("/", a.refuse(http.StatusNotFound, nil))
+	return mux
+}

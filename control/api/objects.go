@@ -1,0 +1,135 @@
+package api
+
+import (
+	"time"
+
+	"github.com/arbiter-gateway/arbiter/internal/revocation"
+	"github.com/arbiter-gateway/arbiter/internal/store"
+)
+
+// List is one page. Next is the cursor of the following one, "" at the end.
+type List[T any] struct {
+	Items []T    `json:"items"`
+	Next  string `json:"next,omitzero"`
+}
+
+// Server is one MCP server as the API shows it.
+type Server struct {
+	ID             string            `json:"id"`
+	Name           string            `json:"name"`
+	Enabled        bool              `json:"enabled"`
+	MCP            string            `json:"mcp,omitzero"`
+	RPC            string            `json:"rpc,omitzero"`
+	CA             string            `json:"ca,omitzero"` // PEM; absent: system roots
+	Eras           []string          `json:"eras"`
+	AllowedOrigins []string          `json:"allowed_origins"`
+	Labels         map[string]string `json:"labels"`
+	Limits         Limits            `json:"limits"`
+	Batches        bool              `json:"batches"`
+	Denials        string            `json:"denials"`      // "mcp" or "http"
+	HeaderNames    []string          `json:"header_names"` // values never come back
+	CreatedAt      time.Time         `json:"created_at"`
+	UpdatedAt      time.Time         `json:"updated_at"`
+	Revision       int64             `json:"revision"`
+}
+
+// Limits of one server.
+type Limits struct {
+	MaxBody          int   `json:"max_body"` // bytes
+	CallLimitSeconds int64 `json:"call_limit_seconds"`
+}
+
+// Applied says whether the whole fleet runs a change. When it does not, the
+// change is stored all the same, and Reason says who refused it or is late.
+type Applied struct {
+	Applied bool   `json:"applied"`
+	Reason  string `json:"reason,omitzero"`
+}
+
+// ChangedServer answers a create, an update and an enable.
+type ChangedServer struct {
+	Server
+	Applied
+	// HeadersDropped names stored headers that were given up because an
+	// upstream is another party now.
+	HeadersDropped []string `json:"headers_dropped,omitempty"`
+}
+
+// DisabledServer answers a disable.
+type DisabledServer struct {
+	ID       string `json:"id"`
+	Revision int64  `json:"revision"`
+	Applied
+	Revocation *Revocation `json:"revocation,omitzero"`
+}
+
+// Deleted answers a delete.
+type Deleted struct {
+	ID         string     `json:"id"`
+	Revocation Revocation `json:"revocation"`
+}
+
+// Revocation says how far what was ended is ended. A missing replica has lost
+// its lease, or runs an older revision, and refuses what it would decide.
+type Revocation struct {
+	Replicas          int      `json:"replicas"`
+	ReplicasConfirmed int      `json:"replicas_confirmed"`
+	Missing           []string `json:"missing"`
+	StreamsEnded      *int64   `json:"streams_ended,omitzero"` // absent: not counted
+	Milliseconds      int64    `json:"milliseconds"`
+}
+
+// Token is one access token. Token, its value, is only in the answer that
+// made it. Absent Scopes: not narrowed.
+type Token struct {
+	ID         string    `json:"id"`
+	ServerID   string    `json:"server_id"`
+	Name       string    `json:"name"`
+	Scopes     []string  `json:"scopes,omitempty"`
+	CreatedAt  time.Time `json:"created_at"`
+	ExpiresAt  time.Time `json:"expires_at,omitzero"`
+	LastUsedAt time.Time `json:"last_used_at,omitzero"`
+	Token      string    `json:"token,omitzero"`
+}
+
+func serverObject(s store.Server) Server {
+	denials := denialsMCP
+	if s.LiteralDenials {
+		denials = denialsHTTP
+	}
+	var eras []string
+	if s.Legacy {
+		eras = append(eras, eraLegacy)
+	}
+	if s.Modern {
+		eras = append(eras, eraModern)
+	}
+	return Server{
+		ID: s.ID.String(), Name: s.Name, Enabled: s.Enabled, MCP: s.MCP, RPC: s.RPC, CA: s.CA, Eras: eras,
+		AllowedOrigins: s.AllowedOrigins, Labels: s.Labels,
+		Limits:  Limits{s.Limits.MaxBody, int64(s.Limits.CallLimit / time.Second)},
+		Batches: s.Batches, Denials: denials, HeaderNames: s.HeaderNames,
+		CreatedAt: s.CreatedAt.UTC(), UpdatedAt: s.UpdatedAt.UTC(), Revision: s.Revision,
+	}
+}
+
+func tokenObject(t store.AccessToken) Token {
+	out := Token{ID: t.ID, ServerID: t.Server.String(), Name: t.Name, CreatedAt: t.CreatedAt.UTC()}
+	if t.Narrowed {
+		out.Scopes = t.Scopes
+	}
+	if !t.ExpiresAt.IsZero() {
+		out.ExpiresAt = t.ExpiresAt.UTC()
+	}
+	if !t.LastUsedAt.IsZero() {
+		out.LastUsedAt = t.LastUsedAt.UTC()
+	}
+	return out
+}
+
+func revocationObject(r revocation.Result) Revocation {
+	return Revocation{
+		Replicas: r.Replicas, ReplicasConfirmed: r.Confirmed, Missing: r.Missing,
+		StreamsEnded: &r.StreamsEnded, Milliseconds: r.Took.Milliseconds(),
+	}
+}

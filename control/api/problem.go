@@ -1,0 +1,120 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/arbiter-gateway/arbiter/internal/store"
+)
+
+// Problem is an RFC 9457 problem document. Its type is always "about:blank":
+// the status says what kind it is, Errors which fields are at fault.
+type Problem struct {
+	Type   string  `json:"type"`
+	Title  string  `json:"title"`
+	Status int     `json:"status"`
+	Detail string  `json:"detail,omitzero"`
+	Errors []Fault `json:"errors,omitempty"`
+}
+
+// Fault is one field that cannot be as given. Field is its path in the body,
+// "limits.max_body", or the name of a query parameter.
+type Fault struct {
+	Field  string `json:"field"`
+	Detail string `json:"detail"`
+}
+
+// Error is the problem on one line.
+func (p *Problem) Error() string {
+	if len(p.Errors) == 0 {
+		if p.Detail == "" {
+			return strings.ToLower(p.Title)
+		}
+		return p.Detail
+	}
+	var parts []string
+	for _, f := range p.Errors {
+		parts = append(parts, f.Field+": "+f.Detail)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// failure is an endpoint's refusal.
+type failure struct {
+	status int
+	detail string
+	faults []Fault
+}
+
+func (f *failure) Error() string { return f.detail }
+
+// faults collects what is wrong with a request, so that all of it is said at once.
+type faults []Fault
+
+func (f *faults) add(field, format string, args ...any) {
+	*f = append(*f, Fault{field, fmt.Sprintf(format, args...)})
+}
+
+// err is nil without faults.
+func (f faults) err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return &failure{status: http.StatusBadRequest, detail: "the request has faults; nothing was changed", faults: f}
+}
+
+// Refusals that several endpoints share.
+var (
+	errNoCaller = &failure{status: http.StatusForbidden, detail: "it is not known who is calling"}
+	errNoServer = &failure{status: http.StatusNotFound, detail: "there is no such server"}
+	errNoToken  = &failure{status: http.StatusNotFound, detail: "there is no such token at this server"}
+)
+
+// failureOf is the one table from errors to statuses. What it does not know is
+// the gateway's own fault, and its text stays in the log.
+func failureOf(err error) *failure {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return &failure{status: http.StatusNotFound, detail: "there is no such thing"}
+	case errors.Is(err, store.ErrNameTaken):
+		return &failure{status: http.StatusConflict, detail: "nothing was changed", faults: []Fault{{"name", "another server has it"}}}
+	case errors.Is(err, store.ErrUnavailable):
+		return &failure{status: http.StatusServiceUnavailable, detail: "the database cannot be used now; nothing was changed"}
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return &failure{status: http.StatusServiceUnavailable, detail: "this took too long; nothing was changed"}
+	default:
+		return &failure{status: http.StatusInternalServerError, detail: "the gateway failed; its log says why"}
+	}
+}
+
+// notFound gives a missing thing its own words.
+func notFound(err error, what *failure) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return what
+	}
+	return err
+}
+
+func (a *api) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
+	f := failureOf(err)
+	if f.status >= http.StatusInternalServerError {
+		a.cfg.Log.ErrorContext(r.Context(), "api request failed", "route", r.Pattern, "error", err)
+	} else {
+		a.cfg.Log.DebugContext(r.Context(), "api request refused", "route", r.Pattern, slog.Int("status", f.status))
+	}
+	body, err := encode(&Problem{
+		Type: "about:blank", Title: http.StatusText(f.status), Status: f.status, Detail: f.detail, Errors: f.faults,
+	})
+	if err != nil {
+		http.Error(w, "", http.StatusInternalServerError)
+		return
+	}
+	write(w, f.status, "application/problem+json", body)
+}

@@ -1,0 +1,112 @@
+package api
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/arbiter-gateway/arbiter/internal/store"
+)
+
+//go:embed openapi.yaml
+var openapiYAML []byte
+
+// Status is what doctor shows of a running gateway.
+type Status struct {
+	Version      string              `json:"version"`
+	Clock        time.Time           `json:"clock"`
+	BaseURL      string              `json:"base_url"`
+	Listen       string              `json:"listen"` // ip:port of Envoy's listener
+	Database     DatabaseStatus      `json:"database"`
+	Envoy        EnvoyStatus         `json:"envoy"`
+	Replicas     []ReplicaStatus     `json:"replicas"`
+	Certificates []CertificateStatus `json:"certificates"`
+	Keys         KeyStatus           `json:"keys"`
+	Problems     []string            `json:"problems"` // what control itself found, one sentence each
+}
+
+// DatabaseStatus says where the truth is and how new.
+type DatabaseStatus struct {
+	Path     string `json:"path"`
+	ID       string `json:"id"` // made once with the database
+	Revision int64  `json:"revision"`
+	Epoch    int64  `json:"epoch"`
+	Seq      int64  `json:"seq"` // newest entry of the revocation log
+}
+
+// EnvoyStatus is Envoy as the xDS server sees it.
+type EnvoyStatus struct {
+	Version         string `json:"version,omitzero"`
+	Ready           bool   `json:"ready"`
+	AppliedRevision int64  `json:"applied_revision"`
+	Error           string `json:"error,omitzero"` // the last configuration that it refused, and why
+}
+
+// ReplicaStatus is one extauthz.
+type ReplicaStatus struct {
+	Name            string    `json:"name"`
+	Connected       bool      `json:"connected"`
+	AppliedRevision int64     `json:"applied_revision"`
+	ConfirmedSeq    int64     `json:"confirmed_seq"`
+	LeaseUntil      time.Time `json:"lease_until,omitzero"`
+	LastError       string    `json:"last_error,omitzero"`
+}
+
+// CertificateStatus is one certificate that must not expire unnoticed.
+type CertificateStatus struct {
+	Name      string    `json:"name"`
+	NotBefore time.Time `json:"not_before"`
+	NotAfter  time.Time `json:"not_after"`
+}
+
+// KeyStatus says which keys are there, never what they are.
+type KeyStatus struct {
+	Sealing  bool `json:"sealing"`   // of stored secrets
+	TokenMAC bool `json:"token_mac"` // of access tokens
+	Sessions int  `json:"sessions"`  // how many session keys
+}
+
+func (a *api) showStatus(r *http.Request, _ []byte) (reply, error) {
+	status, err := a.cfg.Status(r.Context())
+	if err != nil {
+		return reply{}, fmt.Errorf("reading the status: %w", err)
+	}
+	return reply{body: status}, nil
+}
+
+// showDecision answers the decision record as it was written.
+func (a *api) showDecision(r *http.Request, _ []byte) (reply, error) {
+	missing := &failure{
+		status: http.StatusNotFound,
+		detail: "there is no decision with this id among the newest 10,000; the id stands in the answer's arbiter-request-id, older ones only in decisions.jsonl",
+	}
+	id := r.PathValue("request_id")
+	if id == "" || len(id) > maxName || checkText(id, maxName) != nil {
+		return reply{}, missing
+	}
+	record, err := a.cfg.Store.Decision(r.Context(), id)
+	if errors.Is(err, store.ErrNotFound) {
+		return reply{}, missing
+	}
+	if err != nil {
+		return reply{}, err
+	}
+	return reply{body: record}, nil
+}
+
+func (a *api) showOpenAPI(*http.Request, []byte) (reply, error) {
+	return reply{body: a.openapi}, nil
+}
+
+// openAPI is the document as JSON.
+func openAPI() ([]byte, error) {
+	out, err := yaml.YAMLToJSON(openapiYAML)
+	if err != nil {
+		return nil, fmt.Errorf("api: reading openapi.yaml: %w", err)
+	}
+	return out, nil
+}

@@ -1,0 +1,295 @@
+package extauthz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/arbiter-gateway/arbiter/extauthz/credential"
+	"github.com/arbiter-gateway/arbiter/extauthz/jsonrpc"
+	"github.com/arbiter-gateway/arbiter/extauthz/resolve"
+	"github.com/arbiter-gateway/arbiter/extauthz/session"
+	"github.com/arbiter-gateway/arbiter/internal/identity"
+	"github.com/arbiter-gateway/arbiter/internal/revocation"
+	"github.com/arbiter-gateway/arbiter/policies"
+)
+
+// Faults of the gateway itself. They become 503, never a decision.
+var (
+	errMalformedCheck = errors.New("the check request is not one that this gateway's Envoy sends")
+	errNoLease        = errors.New("control is not heard: nothing can be decided")
+	errStaleCheck     = errors.New("the decision lies too far back")
+	errBusy           = errors.New("too many request bodies wait for a decision")
+)
+
+// decision is a request's way through Check. The zero decision denies.
+type decision struct {
+	started time.Time
+	snap    *Snapshot
+	req     *request
+	srv     *server
+	who     resolve.Credential
+	call    call
+	session *session.Session // of a legacy request other than the opener
+	route   route
+	denied  *denial
+	allowed bool
+}
+
+// Check answers one authorization request from Envoy.
+func (s *Server) Check(ctx context.Context, in *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+	d := decision{started: s.now()}
+	err := s.decide(ctx, &d, in)
+	if err != nil && !errors.As(err, &d.denied) {
+		return nil, s.fail(&d, err)
+	}
+	if err := s.record(&d); err != nil { // 7.
+		return nil, s.fail(&d, err)
+	}
+	out, err := respond(&d) // 8.
+	if err != nil {
+		return nil, s.fail(&d, err)
+	}
+	return out, nil
+}
+
+// decide runs steps 1 to 6 of docs/architecture.md, "Request". Each returns
+// nil, a denial, or an error that is the gateway's own fault.
+func (s *Server) decide(ctx context.Context, d *decision, in *authv3.CheckRequest) (err error) {
+	if d.snap = s.snapshot.Load(); !d.snap.Ready() || !s.revoked.Alive() {
+		return errNoLease
+	}
+	if d.req, err = parseRequest(ctx, in); err != nil { // 1.
+		return err
+	}
+	release, ok := s.bodies.take(len(d.req.body))
+	if !ok {
+		return errBusy
+	}
+	defer release()
+	if err = admit(d.snap, d.req); err != nil {
+		return err
+	}
+	presented, err := extract(d.req) // 2.
+	if err != nil {
+		return err
+	}
+	if d.who, d.srv, err = s.principal(ctx, d.snap, d.req.server, presented); err != nil { // 3.
+		return err
+	}
+	if d.call, err = readCall(d.srv, d.req); err != nil { // 4.
+		return err
+	}
+	if d.session, err = s.openSession(d); err != nil { // 5.
+		return err
+	}
+	if err = s.authorize(d); err != nil { // 6.
+		return err
+	}
+	if d.route, err = s.chooseRoute(ctx, d); err != nil {
+		return err
+	}
+	if ctx.Err() != nil { // a decision made too late is none
+		return ctx.Err()
+	}
+	d.allowed = true // the one line that allows
+	return nil
+}
+
+// extract is step 2. Only access tokens are known to this release.
+func extract(req *request) (credential.Presented, error) {
+	presented, err := credential.Extract(req.header.authorization)
+	if err != nil {
+		return presented, &denial{reason: reasonCredential, detail: err.Error()}
+	}
+	if presented.Kind == credential.None {
+		return presented, deny(reasonNoCredential)
+	}
+	return presented, nil
+}
+
+// principal is step 3: who presented this, and may still. The binding of a
+// credential to its server is here; no policy can widen it.
+func (s *Server) principal(ctx context.Context, snap *Snapshot, id identity.ServerID, presented credential.Presented) (resolve.Credential, *server, error) {
+	digest, err := presented.Access(snap.keys.tokenMAC)
+	if err != nil {
+		return resolve.Credential{}, nil, &denial{reason: reasonCredential, detail: err.Error()}
+	}
+	who, err := s.tokens.Token(ctx, digest)
+	if errors.Is(err, resolve.ErrUnknown) {
+		return resolve.Credential{}, nil, deny(reasonUnknown)
+	}
+	if err != nil {
+		return resolve.Credential{}, nil, err
+	}
+	if who.Principal.Server != id {
+		return who, nil, deny(reasonOtherServer)
+	}
+	if err := s.judgeLive(snap, id, who.ID, who.Expires); err != nil {
+		return who, nil, err
+	}
+	return who, snap.servers.find(id), nil
+}
+
+// judgeLive asks what has to hold at every use of a credential, whatever a
+// cache remembers of it.
+func (s *Server) judgeLive(snap *Snapshot, server identity.ServerID, token string, expires time.Time) error {
+	revoked := s.revoked.Set()
+	for _, key := range []revocation.Key{
+		{Kind: revocation.KindAccessToken, Key: token},
+		{Kind: revocation.KindServer, Key: server.String()},
+	} {
+		if revoked.Has(key) {
+			return deny(reasonRevoked)
+		}
+	}
+	if !expires.IsZero() && !s.revoked.Now().Before(expires) {
+		return deny(reasonExpired)
+	}
+	switch srv := snap.servers.find(server); {
+	case srv == nil:
+		return deny(reasonUnknown)
+	case !srv.enabled:
+		return deny(reasonServerDisabled)
+	}
+	return nil
+}
+
+// openSession is step 5: the session of a legacy request that is not the
+// opener. Forged, expired and foreign ones look alike to the caller.
+func (s *Server) openSession(d *decision) (*session.Session, error) {
+	if d.req.transport == jsonrpc.RPC || d.call.modern || d.call.opener {
+		return nil, nil
+	}
+	if len(d.req.header.sessionID) == 0 {
+		return nil, deny(reasonNoSession).addressed(d.call)
+	}
+	opened, err := d.snap.keys.sealer.Open(d.req.header.sessionID[0], s.revoked.Now())
+	if err == nil {
+		err = opened.BelongsTo(d.srv.id, d.who.Principal)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, session.ErrExpired):
+		return nil, deny(reasonSessionExpired)
+	case errors.Is(err, session.ErrOtherServer):
+		return nil, deny(reasonSessionServer)
+	case errors.Is(err, session.ErrOtherPrincipal):
+		return nil, deny(reasonSessionOther)
+	default:
+		return nil, deny(reasonSession)
+	}
+	if d.req.method == "DELETE" && !opened.HasUpstream {
+		return nil, &denial{reason: reasonNoUpSession, allow: "POST, GET"}
+	}
+	if d.call.batch && opened.Version != versionBatches {
+		return nil, &denial{reason: reasonBody, detail: jsonrpc.ReasonBatchRefused, code: codeInvalidRequest,
+			text: "a batch is only for sessions that asked for revision " + versionBatches}
+	}
+	return &opened, nil
+}
+
+// addressed sends the denial to the single request of a call.
+func (d *denial) addressed(c call) *denial {
+	d.id = c.id()
+	return d
+}
+
+// authorize is step 6: the question for each message, all or nothing.
+func (s *Server) authorize(d *decision) error {
+	if d.req.transport == jsonrpc.MCP && d.req.method != "DELETE" {
+		key := revocation.Key{Kind: revocation.KindAccessToken, Key: d.who.ID}
+		if s.streams.count(key) >= d.snap.gateway.streams {
+			return deny(reasonStreams).addressed(d.call)
+		}
+	}
+	in := policies.Input{Principal: d.who.Principal, Scopes: d.who.Scopes, Narrowed: d.who.Narrowed}
+	if len(d.call.messages) == 0 {
+		if d.req.method == "DELETE" {
+			return nil // upkeep: ending a session takes no right
+		}
+		in.Action = policies.ActionOpenStream
+		return denied(policies.Decide(in), d.call)
+	}
+	for _, m := range d.call.messages {
+		if upkeep(m) {
+			continue
+		}
+		in.Action, in.Call = policies.ActionCall, policies.Call{Method: m.Method}
+		if m.Method == "tools/call" {
+			in.Call.Tool = m.Selector
+		}
+		if err := denied(policies.Decide(in), d.call); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func denied(answer policies.Decision, c call) error {
+	if answer.Allow {
+		return nil
+	}
+	return (&denial{reason: reasonPolicy, detail: answer.Reason, text: answer.Text}).addressed(c)
+}
+
+// upkeep messages keep a session going: credential and session, no policy
+// (contract section 4). server/discover is never denied to a caller who may
+// use the server.
+func upkeep(m jsonrpc.Message) bool {
+	return m.Kind == jsonrpc.Response || slices.Contains([]string{
+		"ping", "server/discover", "notifications/initialized", "notifications/cancelled",
+		"notifications/progress", "notifications/roots/list_changed",
+	}, m.Method)
+}
+
+// route is where an allowed request goes.
+type route struct {
+	target  *target
+	address netip.AddrPort
+	headers []upstreamHeader // of the server's own
+	resumes bool             // Last-Event-ID may pass
+}
+
+// chooseRoute names the upstream's address: the session's, while the server
+// record still resolves to it, or the next one.
+func (s *Server) chooseRoute(ctx context.Context, d *decision) (route, error) {
+	out := route{target: d.srv.mcp}
+	if d.req.transport == jsonrpc.RPC {
+		out.target = d.srv.rpc
+	}
+	host, port := out.target.url.Host(), out.target.url.Port()
+	var err error
+	if sess := d.session; sess != nil && s.addresses.Contains(ctx, host, port, sess.Addr) {
+		out.address, out.resumes = sess.Addr, sess.HasUpstream
+	} else if out.address, err = s.addresses.Pick(ctx, host, port); err != nil {
+		if ctx.Err() != nil {
+			return route{}, ctx.Err()
+		}
+		s.cfg.Slog.Warn("no address for an upstream", "request_id", d.req.id, "server", d.srv.id, "error", err)
+		return route{}, deny(reasonUpstream).addressed(d.call)
+	}
+	if out.headers, err = s.headers.of(ctx, d.srv); err != nil {
+		return route{}, err
+	}
+	return out, nil
+}
+
+// fail turns the gateway's own fault into an error: Envoy answers 503 and
+// nothing passes.
+func (s *Server) fail(d *decision, err error) error {
+	s.recordFault(d, err)
+	id := ""
+	if d.req != nil {
+		id = d.req.id
+	}
+	s.cfg.Slog.Error("no decision", "request_id", id, "error", err)
+	return status.Error(codes.Unavailable, fmt.Sprintf("no decision for request %s", id))
+}

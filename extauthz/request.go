@@ -1,0 +1,210 @@
+package extauthz
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/arbiter-gateway/arbiter/extauthz/jsonrpc"
+	"github.com/arbiter-gateway/arbiter/internal/identity"
+)
+
+// What Envoy says of the connection, as gRPC metadata out of every client's
+// reach. xds writes them, under the same names.
+const (
+	metaPeerAddress = "x-arbiter-peer-address" // ip:port of the caller
+	metaStream      = "x-arbiter-stream"       // Envoy's id of the request
+)
+
+// bodyCap is the most a body may have, in bytes. Envoy's own cap lies one byte
+// above it, because over HTTP/2 Envoy lets longer bodies through with Check
+// seeing them cut (envoy notes, "bodies").
+const bodyCap = 4 << 20
+
+// request is what Check reads of a CheckRequest.
+type request struct {
+	id        string // Envoy's id of the request
+	peer      string // ip:port
+	method    string
+	host      string // authority, lower case
+	path      string // normalised by Envoy, without query
+	query     bool   // there was one, if only its "?"
+	server    identity.ServerID
+	transport jsonrpc.Transport
+	header    header
+	body      []byte
+	cut       bool // the body is longer than what Check was shown, or than allowed
+	cors      string // the allowed origin that asks, "" without one; set by admit
+}
+
+// header holds the fields that decide something, each with every line that
+// came. Envoy joins lines of Authorization with a comma; the others stay apart.
+type header struct {
+	authorization   []string
+	origin          []string
+	accept          []string
+	contentType     []string
+	contentLength   []string
+	contentEncoding []string
+	sessionID       []string
+	version         []string
+	mcpMethod       []string
+	mcpName         []string
+	lastEventID     []string
+	requestMethod   []string // Access-Control-Request-Method
+	requestHeaders  []string // Access-Control-Request-Headers
+	mcp             []string // names of all mcp-* fields
+}
+
+// parseRequest is step 1. A request that Envoy could not have routed here is
+// an error, not a denial: nothing is known about who built it.
+func parseRequest(ctx context.Context, in *authv3.CheckRequest) (*request, error) {
+	http := in.GetAttributes().GetRequest().GetHttp()
+	if http == nil {
+		return nil, errMalformedCheck
+	}
+	peer, _ := metadata.FromIncomingContext(ctx)
+	req := &request{
+		id:     one(peer.Get(metaStream)),
+		peer:   one(peer.Get(metaPeerAddress)),
+		method: http.GetMethod(),
+		host:   strings.ToLower(http.GetHost()),
+		body:   http.GetRawBody(),
+	}
+	req.path, _, req.query = strings.Cut(http.GetPath(), "?")
+	var partial string
+	for _, line := range http.GetHeaderMap().GetHeaders() {
+		if line.GetKey() == "x-envoy-auth-partial-body" {
+			partial = headerValue(line)
+			continue
+		}
+		req.header.add(line.GetKey(), headerValue(line))
+	}
+	req.cut = bodyCut(http, partial)
+	if req.id == "" || !req.route() {
+		return nil, errMalformedCheck
+	}
+	return req, nil
+}
+
+func one(values []string) string {
+	if len(values) != 1 {
+		return ""
+	}
+	return values[0]
+}
+
+func headerValue(line *corev3.HeaderValue) string {
+	if raw := line.GetRawValue(); len(raw) > 0 {
+		return string(raw)
+	}
+	return line.GetValue()
+}
+
+// bodyCut reports a body that Check did not see whole, or that is too long.
+func bodyCut(http *authv3.AttributeContext_HttpRequest, partial string) bool {
+	body := len(http.GetRawBody())
+	if body > bodyCap || partial == "true" {
+		return true
+	}
+	if body > 0 && partial != "false" {
+		return true
+	}
+	return http.GetSize() >= 0 && body > 0 && http.GetSize() != int64(body)
+}
+
+// route reads "/servers/{id}/rpc" or "/servers/{id}/mcp", nothing else.
+func (r *request) route() bool {
+	rest, found := strings.CutPrefix(r.path, "/servers/")
+	id, suffix, slash := strings.Cut(rest, "/")
+	server, err := identity.ParseServerID(id)
+	if !found || !slash || err != nil {
+		return false
+	}
+	r.server = server
+	switch suffix {
+	case "rpc":
+		r.transport = jsonrpc.RPC
+	case "mcp":
+		r.transport = jsonrpc.MCP
+	default:
+		return false
+	}
+	return true
+}
+
+// add files one header line. Names arrive in lower case.
+func (h *header) add(name, value string) {
+	switch name {
+	case "authorization":
+		h.authorization = append(h.authorization, value)
+	case "origin":
+		h.origin = append(h.origin, value)
+	case "accept":
+		h.accept = append(h.accept, value)
+	case "content-type":
+		h.contentType = append(h.contentType, value)
+	case "content-length":
+		h.contentLength = append(h.contentLength, value)
+	case "content-encoding":
+		h.contentEncoding = append(h.contentEncoding, value)
+	case "last-event-id":
+		h.lastEventID = append(h.lastEventID, value)
+	case "access-control-request-method":
+		h.requestMethod = append(h.requestMethod, value)
+	case "access-control-request-headers":
+		h.requestHeaders = append(h.requestHeaders, value)
+	default:
+		if strings.HasPrefix(name, "mcp-") {
+			h.addMCP(name, value)
+		}
+	}
+}
+
+func (h *header) addMCP(name, value string) {
+	h.mcp = append(h.mcp, name)
+	switch name {
+	case "mcp-session-id":
+		h.sessionID = append(h.sessionID, value)
+	case "mcp-protocol-version":
+		h.version = append(h.version, value)
+	case "mcp-method":
+		h.mcpMethod = append(h.mcpMethod, value)
+	case "mcp-name":
+		h.mcpName = append(h.mcpName, value)
+	}
+}
+
+// duplicated names a field of which more than one line came although one
+// reader could take the first and another the last (contract section 4).
+func (h *header) duplicated() (name string, found bool) {
+	for _, field := range []struct {
+		name  string
+		lines []string
+	}{
+		{"Content-Type", h.contentType},
+		{"Content-Length", h.contentLength},
+		{"Mcp-Session-Id", h.sessionID},
+		{"MCP-Protocol-Version", h.version},
+		{"Mcp-Method", h.mcpMethod},
+		{"Mcp-Name", h.mcpName},
+	} {
+		if len(field.lines) > 1 {
+			return field.name, true
+		}
+	}
+	return "", false
+}
+
+// declaresBody reports a Content-Length other than zero.
+func (h *header) declaresBody() bool {
+	if len(h.contentLength) == 0 {
+		return false
+	}
+	n, err := strconv.ParseUint(h.contentLength[0], 10, 63)
+	return err != nil || n > 0
+}

@@ -1,0 +1,247 @@
+package extauthz
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/arbiter-gateway/arbiter/extauthz/session"
+	"github.com/arbiter-gateway/arbiter/extauthz/upstream"
+	"github.com/arbiter-gateway/arbiter/internal/identity"
+	pb "github.com/arbiter-gateway/arbiter/internal/proto"
+	"github.com/arbiter-gateway/arbiter/internal/token"
+)
+
+// Snapshot is everything that control pushed, at one revision. It is
+// immutable; a request loads it once. A Snapshot without gateway settings or
+// keys decides nothing (Ready).
+type Snapshot struct {
+	Revision int64
+	gateway  *gateway
+	keys     *keys
+	servers  serverShards
+	loaded   bool // every server has come once
+}
+
+// gateway is pb.Gateway, checked.
+type gateway struct {
+	base          origin
+	hosts         map[string]bool
+	networks      *upstream.Networks
+	session       time.Duration
+	streams       int
+	streamMost    time.Duration
+	recordsNeeded bool
+}
+
+type keys struct {
+	tokenMAC token.MACKey
+	sealer   *session.Sealer
+}
+
+// server is pb.Server, checked.
+type server struct {
+	id              identity.ServerID
+	name            string
+	enabled         bool
+	mcp, rpc        *target
+	legacy, modern  bool
+	origins         map[string]bool
+	maxBody         int
+	callLimit       time.Duration
+	batches         bool
+	literalDenials  bool
+	headersRevision int64
+}
+
+// target is where a server's requests go.
+type target struct {
+	url     upstream.URL
+	cluster string
+}
+
+// serverShards is an immutable map that is cheap to change: one of 256 parts
+// is copied.
+type serverShards [256]map[identity.ServerID]*server
+
+func (s *serverShards) find(id identity.ServerID) *server { return s[id[len(id)-1]][id] }
+
+func (s *serverShards) set(id identity.ServerID, srv *server, owned *[256]bool) {
+	shard := id[len(id)-1]
+	if !owned[shard] {
+		s[shard] = maps.Clone(s[shard])
+		if s[shard] == nil {
+			s[shard] = map[identity.ServerID]*server{}
+		}
+		owned[shard] = true
+	}
+	if srv == nil {
+		delete(s[shard], id)
+		return
+	}
+	s[shard][id] = srv
+}
+
+// Ready reports whether requests can be decided.
+func (s *Snapshot) Ready() bool { return s != nil && s.gateway != nil && s.keys != nil && s.loaded }
+
+// Servers is the number of servers known.
+func (s *Snapshot) Servers() int {
+	n := 0
+	for _, shard := range s.servers {
+		n += len(shard)
+	}
+	return n
+}
+
+// change is one resource of a pushed update; exactly one field is set.
+type change struct {
+	gateway *pb.Gateway
+	keys    *pb.Keys
+	server  *pb.Server
+	removed string // id of a server that is gone
+}
+
+// with builds the next snapshot whole, or says which resource is wrong and
+// leaves this one as it is. It also lists the servers that accept nothing any
+// more: their streams have to end.
+func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.ServerID, err error) {
+	next = &Snapshot{}
+	if s != nil {
+		*next = *s
+	}
+	var owned [256]bool
+	for _, c := range changes {
+		switch {
+		case c.gateway != nil:
+			next.gateway, err = parseGateway(c.gateway)
+		case c.keys != nil:
+			next.keys, err = parseKeys(c.keys)
+		case c.server != nil:
+			var srv *server
+			if srv, err = parseServer(c.server); err != nil {
+				break
+			}
+			next.servers.set(srv.id, srv, &owned)
+			if !srv.enabled {
+				ended = append(ended, srv.id)
+			}
+		default:
+			var id identity.ServerID
+			if id, err = identity.ParseServerID(c.removed); err != nil {
+				err = fmt.Errorf("removing server %q: %w", c.removed, err)
+				break
+			}
+			next.servers.set(id, nil, &owned)
+			ended = append(ended, id)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return next, ended, nil
+}
+
+func parseGateway(in *pb.Gateway) (*gateway, error) {
+	base, err := url.Parse(in.GetBaseUrl())
+	if err != nil || base.Host == "" {
+		return nil, fmt.Errorf("gateway settings: base URL %q is not an origin", in.GetBaseUrl())
+	}
+	out := &gateway{
+		base:          newOrigin(base),
+		hosts:         map[string]bool{},
+		session:       time.Duration(in.GetSessionSeconds()) * time.Second,
+		streams:       int(in.GetStreamsPerCredential()),
+		streamMost:    time.Duration(in.GetStreamMaxSeconds()) * time.Second,
+		recordsNeeded: in.GetDecisionLogRequired(),
+	}
+	for _, host := range in.GetHosts() {
+		out.hosts[strings.ToLower(host)] = true
+	}
+	var allowed []netip.Prefix
+	for _, text := range in.GetUpstreamNetworks() {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("gateway settings: upstream network %q: %w", text, err)
+		}
+		allowed = append(allowed, prefix)
+	}
+	var own []netip.AddrPort
+	for _, text := range in.GetOwnListeners() {
+		listener, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return nil, fmt.Errorf("gateway settings: own listener %q: %w", text, err)
+		}
+		own = append(own, listener)
+	}
+	out.networks = upstream.NewNetworks(allowed, own)
+	return out, nil
+}
+
+func parseKeys(in *pb.Keys) (*keys, error) {
+	out := &keys{}
+	if len(in.GetTokenMac()) != len(out.tokenMAC) {
+		return nil, fmt.Errorf("keys: the token MAC key has %d bytes instead of %d", len(in.GetTokenMac()), len(out.tokenMAC))
+	}
+	copy(out.tokenMAC[:], in.GetTokenMac())
+	var sealing []session.Key
+	for _, k := range in.GetSessionKeys() {
+		key := session.Key{ID: k.GetId()}
+		if len(k.GetKey()) != len(key.Secret) {
+			return nil, fmt.Errorf("keys: session key %d has %d bytes instead of %d", k.GetId(), len(k.GetKey()), len(key.Secret))
+		}
+		copy(key.Secret[:], k.GetKey())
+		sealing = append(sealing, key)
+	}
+	var err error
+	if out.sealer, err = session.New(sealing); err != nil {
+		return nil, fmt.Errorf("keys: %w", err)
+	}
+	return out, nil
+}
+
+func parseServer(in *pb.Server) (*server, error) {
+	id, err := identity.ParseServerID(in.GetId())
+	if err != nil {
+		return nil, fmt.Errorf("server %q: %w", in.GetId(), err)
+	}
+	out := &server{
+		id: id, name: in.GetName(), enabled: in.GetEnabled(),
+		legacy: in.GetLegacy(), modern: in.GetModern(),
+		origins:   map[string]bool{},
+		maxBody:   min(int(in.GetMaxBody()), bodyCap),
+		callLimit: time.Duration(in.GetCallLimitSeconds()) * time.Second,
+		batches:   in.GetBatches(), literalDenials: in.GetLiteralDenials(),
+		headersRevision: in.GetHeadersRevision(),
+	}
+	if out.maxBody <= 0 || out.callLimit <= 0 {
+		return nil, fmt.Errorf("server %s: a limit is missing: body %d bytes, call %v", id, out.maxBody, out.callLimit)
+	}
+	for _, text := range in.GetAllowedOrigins() {
+		out.origins[text] = true
+	}
+	if out.mcp, err = parseTarget(in.GetMcp()); err != nil {
+		return nil, fmt.Errorf("server %s: mcp: %w", id, err)
+	}
+	if out.rpc, err = parseTarget(in.GetRpc()); err != nil {
+		return nil, fmt.Errorf("server %s: rpc: %w", id, err)
+	}
+	return out, nil
+}
+
+func parseTarget(in *pb.Upstream) (*target, error) {
+	if in == nil {
+		return nil, nil
+	}
+	parsed, err := upstream.ParseURL(in.GetUrl())
+	if err != nil {
+		return nil, err
+	}
+	if in.GetCluster() == "" {
+		return nil, fmt.Errorf("%s has no cluster", in.GetUrl())
+	}
+	return &target{url: parsed, cluster: in.GetCluster()}, nil
+}

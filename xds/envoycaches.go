@@ -1,0 +1,199 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	deltav3 "github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
+
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+)
+
+// envoyCaches hold what Envoy runs, one linear cache per type. They serve
+// Envoy's types only; another type is an error of the stream.
+type envoyCaches struct {
+	replicas *replicas
+	mux      *cachev3.MuxCache
+	caches   map[string]*cachev3.LinearCache
+	ready    chan struct{} // closed by the first publish
+
+	mu sync.Mutex // one publish at a time
+}
+
+// envoyTypes in the order in which something new is made: what is referred to
+// comes before what refers to it. Things are removed in the reverse order.
+func envoyTypes() []string {
+	return []string{resourcev3.SecretType, resourcev3.ClusterType, resourcev3.RouteType, resourcev3.ListenerType}
+}
+
+func newEnvoyCaches(live *replicas) *envoyCaches {
+	e := &envoyCaches{
+		replicas: live,
+		caches:   map[string]*cachev3.LinearCache{},
+		ready:    make(chan struct{}),
+		mux: &cachev3.MuxCache{
+			Classify:      func(r *cachev3.Request) string { return r.GetTypeUrl() },
+			ClassifyDelta: func(r *cachev3.DeltaRequest) string { return r.GetTypeUrl() },
+			Caches:        map[string]cachev3.Cache{},
+		},
+	}
+	for _, typeURL := range envoyTypes() {
+		cache := cachev3.NewLinearCache(typeURL)
+		e.caches[typeURL], e.mux.Caches[typeURL] = cache, cache
+	}
+	return e
+}
+
+// publish makes before it breaks. What is expected of every Envoy is known
+// before anything is sent, so Applied cannot be satisfied by an older state.
+func (e *envoyCaches) publish(r Resources) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	wanted := r.byType()
+	versions, err := versionsOf(wanted)
+	if err != nil {
+		return err
+	}
+	var before map[string]map[string]string
+	e.replicas.edit(func() { before, e.replicas.published = e.replicas.published, versions })
+
+	order := envoyTypes()
+	for _, typeURL := range order {
+		if err := e.update(typeURL, wanted[typeURL], before[typeURL], versions[typeURL]); err != nil {
+			return err
+		}
+	}
+	slices.Reverse(order)
+	for _, typeURL := range order {
+		if err := e.drop(typeURL, before[typeURL], versions[typeURL]); err != nil {
+			return err
+		}
+	}
+	if before == nil {
+		close(e.ready)
+	}
+	return nil
+}
+
+func (e *envoyCaches) update(typeURL string, wanted map[string]types.Resource, before, versions map[string]string) error {
+	changed := map[string]types.Resource{}
+	for name, resource := range wanted {
+		if before[name] != versions[name] {
+			changed[name] = resource
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	return e.caches[typeURL].UpdateResources(changed, nil)
+}
+
+func (e *envoyCaches) drop(typeURL string, before, versions map[string]string) error {
+	var gone []string
+	for name := range before {
+		if _, still := versions[name]; !still {
+			gone = append(gone, name)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	return e.caches[typeURL].UpdateResources(nil, gone)
+}
+
+// versionsOf computes the versions that the caches will give to resources.
+func versionsOf(all map[string]map[string]types.Resource) (map[string]map[string]string, error) {
+	versions := map[string]map[string]string{}
+	for typeURL, byName := range all {
+		versions[typeURL] = map[string]string{}
+		for name, resource := range byName {
+			body, err := cachev3.MarshalResource(resource)
+			if err != nil {
+				return nil, fmt.Errorf("marshalling %s: %w", name, err)
+			}
+			versions[typeURL][name] = cachev3.HashResource(body)
+		}
+	}
+	return versions, nil
+}
+
+// serve runs one Envoy's stream.
+func (e *envoyCaches) serve(in *inbound, me *replica, log *slog.Logger) error {
+	select {
+	case <-e.ready:
+	case <-in.replaced:
+		return errReplaced
+	case <-in.Context().Done():
+		return in.Context().Err()
+	}
+	watch := &envoyWatch{replicas: e.replicas, me: me, log: log}
+	return deltav3.NewServer(in.Context(), e.mux, watch).DeltaStreamHandler(in, resourcev3.AnyType)
+}
+
+// envoyWatch follows what one Envoy is sent, confirms and refuses.
+type envoyWatch struct {
+	replicas *replicas
+	me       *replica
+	log      *slog.Logger
+}
+
+// OnDeltaStreamOpen implements the callbacks of go-control-plane.
+func (w *envoyWatch) OnDeltaStreamOpen(context.Context, int64, string) error { return nil }
+
+// OnDeltaStreamClosed implements the callbacks of go-control-plane.
+func (w *envoyWatch) OnDeltaStreamClosed(int64, *corev3.Node) {}
+
+// OnStreamDeltaResponse notes what is sent under which nonce.
+func (w *envoyWatch) OnStreamDeltaResponse(_ int64, _ *discoveryv3.DeltaDiscoveryRequest, r *discoveryv3.DeltaDiscoveryResponse) {
+	sent := map[string]string{}
+	for _, resource := range r.GetResources() {
+		sent[resource.GetName()] = resource.GetVersion()
+	}
+	for _, name := range r.GetRemovedResources() {
+		sent[name] = ""
+	}
+	w.replicas.edit(func() { w.me.acked(r.GetTypeUrl(), nil).inFlight[r.GetNonce()] = sent })
+}
+
+// OnStreamDeltaRequest notes confirmations and refusals.
+func (w *envoyWatch) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscoveryRequest) error {
+	w.replicas.edit(func() {
+		t := w.me.acked(r.GetTypeUrl(), r.GetInitialResourceVersions())
+		sent, known := t.inFlight[r.GetResponseNonce()]
+		if !known {
+			return
+		}
+		delete(t.inFlight, r.GetResponseNonce())
+		if refusal := r.GetErrorDetail(); refusal != nil {
+			t.refused = refusal.GetMessage()
+			w.log.Error("envoy refused a configuration", "type", r.GetTypeUrl(), "reason", t.refused)
+			return
+		}
+		t.refused = ""
+		for name, version := range sent {
+			if t.has[name] = version; version == "" {
+				delete(t.has, name)
+			}
+		}
+	})
+	return nil
+}
+
+// acked is the state of one type; a resumed stream begins with what Envoy has.
+func (me *replica) acked(typeURL string, initial map[string]string) *ackedBy {
+	t := me.types[typeURL]
+	if t == nil {
+		t = &ackedBy{has: map[string]string{}, inFlight: map[string]map[string]string{}}
+		maps.Copy(t.has, initial)
+		me.types[typeURL] = t
+	}
+	return t
+}

@@ -1,0 +1,115 @@
+package xds
+
+import (
+	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	earlyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+)
+
+// untrustedRequestHeaders are removed from every request before anything looks
+// at it: what the gateway itself says to its parts and to upstreams.
+//   - x-arbiter-, arbiter-: the gateway's own names
+//   - x-envoy-: would set time-outs, retries and addresses
+//   - x-request-id: the request id is Envoy's, never the caller's
+//   - x-forwarded-, forwarded, x-real-ip: the caller's address is the connection's
+//   - proxy-: credentials and options for a proxy
+func untrustedRequestHeaders() []*mutationv3.HeaderMutation {
+	return []*mutationv3.HeaderMutation{
+		removePrefix("x-arbiter-"),
+		removePrefix("arbiter-"),
+		removePrefix("x-envoy-"),
+		remove("x-request-id"),
+		removePrefix("x-forwarded-"),
+		remove("forwarded"),
+		remove("x-real-ip"),
+		removePrefix("proxy-"),
+	}
+}
+
+// untrustedAnswerHeaders are removed from every answer of an upstream (contract,
+// section 1): they would speak in the gateway's name, or about its origin.
+func untrustedAnswerHeaders() []*mutationv3.HeaderMutation {
+	return []*mutationv3.HeaderMutation{
+		removePrefix("arbiter-"),
+		removePrefix("x-arbiter-"),
+		removePrefix("x-envoy-"),
+		removePrefix("access-control-"),
+		removePrefix("proxy-"),
+		remove("www-authenticate"),
+		remove("set-cookie"),
+		remove("location"),
+		remove("clear-site-data"),
+		remove("strict-transport-security"),
+		remove("alt-svc"),
+		remove("refresh"),
+		remove("x-request-id"),
+	}
+}
+
+// requestIDHeader carries the request id on every answer.
+const requestIDHeader = "arbiter-request-id"
+
+// answerHeaders are on every answer that passes the filters, whoever made it.
+func answerHeaders() []*corev3.HeaderValueOption {
+	return []*corev3.HeaderValueOption{
+		setHeader(requestIDHeader, "%STREAM_ID%"),
+		setHeader("x-content-type-options", "nosniff"),
+	}
+}
+
+// localReplyHeaders are on answers of Envoy itself. One that is made while the
+// request is read passes no filter and has no request id yet: it gets an id of
+// its own. On all others answerHeaders come after these, and replace them.
+func localReplyHeaders() []*corev3.HeaderValueOption {
+	return []*corev3.HeaderValueOption{
+		setHeader(requestIDHeader, "%UNIQUE_ID%"),
+		setHeader("x-content-type-options", "nosniff"),
+	}
+}
+
+func setAnswerHeaders() []*mutationv3.HeaderMutation {
+	var all []*mutationv3.HeaderMutation
+	for _, h := range answerHeaders() {
+		all = append(all, &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_Append{Append: h}})
+	}
+	return all
+}
+
+func setHeader(name, value string) *corev3.HeaderValueOption {
+	return &corev3.HeaderValueOption{
+		Header:       &corev3.HeaderValue{Key: name, Value: value},
+		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	}
+}
+
+func remove(name string) *mutationv3.HeaderMutation {
+	return &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_Remove{Remove: name}}
+}
+
+func removePrefix(prefix string) *mutationv3.HeaderMutation {
+	return removeMatch(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: prefix}})
+}
+
+// removeAll removes every header; it is meant for trailers, which stop here.
+func removeAll() *mutationv3.HeaderMutation {
+	return removeMatch(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{
+		SafeRegex: &matcherv3.RegexMatcher{Regex: ".*"},
+	}})
+}
+
+func removeMatch(m *matcherv3.StringMatcher) *mutationv3.HeaderMutation {
+	return &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_RemoveOnMatch_{
+		RemoveOnMatch: &mutationv3.HeaderMutation_RemoveOnMatch{KeyMatcher: m},
+	}}
+}
+
+func earlyHeaderMutation() []*corev3.TypedExtensionConfig {
+	return []*corev3.TypedExtensionConfig{
+		extension("envoy.http.early_header_mutation.header_mutation",
+			&earlyv3.HeaderMutation{Mutations: untrustedRequestHeaders()}),
+	}
+}
+
+// trailers stop at the gateway, in both directions.
+func trailers() []*mutationv3.HeaderMutation { return []*mutationv3.HeaderMutation{removeAll()} }

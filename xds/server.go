@@ -1,0 +1,184 @@
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+)
+
+// Role is what a replica is.
+type Role string
+
+// The roles that connect.
+const (
+	RoleEnvoy    Role = "envoy"
+	RoleExtauthz Role = "extauthz"
+)
+
+// The type URLs of what every extauthz runs.
+const (
+	TypeServer  = "type.googleapis.com/arbiter.v1.Server"
+	TypeKeys    = "type.googleapis.com/arbiter.v1.Keys"
+	TypeGateway = "type.googleapis.com/arbiter.v1.Gateway"
+)
+
+// FleetTypes are all types of the fleet. A replica counts as running a revision
+// only when it has subscribed to all of them.
+func FleetTypes() []string { return []string{TypeServer, TypeKeys, TypeGateway} }
+
+// Config is what a Server needs.
+type Config struct {
+	Log *slog.Logger // required
+	// Allow says why a node may not connect in a role; nil allows every node
+	// that has an id. Who connects at all is for the transport to decide.
+	Allow func(role Role, node string) error
+}
+
+// Server pushes Envoy's configuration and the fleet. Nobody is served before
+// the first SetEnvoy or SetFleet: an empty answer would mean "nothing exists".
+type Server struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer // every other way to ask is refused
+
+	config   Config
+	replicas *replicas
+	envoy    *envoyCaches
+	fleet    *fleet
+}
+
+// New makes a Server that has nothing to serve yet.
+func New(c Config) (*Server, error) {
+	if c.Log == nil {
+		return nil, errors.New("xds: no logger")
+	}
+	if c.Allow == nil {
+		c.Allow = func(Role, string) error { return nil }
+	}
+	live := newReplicas()
+	return &Server{config: c, replicas: live, envoy: newEnvoyCaches(live), fleet: newFleet()}, nil
+}
+
+// ServerOptions are what a gRPC server needs on which a Server is registered: a
+// replica that resumes with 100,000 servers says their versions in one message,
+// and one that is gone without a word is found within a minute.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(64 << 20),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}
+}
+
+// Register adds delta ADS to a gRPC server.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(r, s)
+}
+
+// SetEnvoy publishes the configuration that a State stands for, as far as it
+// differs from what is published. A State that does not translate changes
+// nothing. What every Envoy says about it: Applied.
+func (s *Server) SetEnvoy(state State) error {
+	r, err := Translate(state)
+	if err != nil {
+		return err
+	}
+	return s.envoy.publish(r)
+}
+
+// SetFleet publishes one revision of the fleet: what changed and what is gone
+// since the previous call. The first call brings everything.
+func (s *Server) SetFleet(revision int64, changed []Resource, removed []Name) error {
+	return s.fleet.set(revision, changed, removed)
+}
+
+// DeltaAggregatedResources serves one replica for as long as it is connected.
+func (s *Server) DeltaAggregatedResources(stream deltaStream) error {
+	first, err := stream.Recv()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	role := RoleEnvoy
+	if slices.Contains(FleetTypes(), first.GetTypeUrl()) {
+		role = RoleExtauthz
+	}
+	node := first.GetNode().GetId()
+	if err := s.allow(role, node); err != nil {
+		s.config.Log.Warn("replica refused", "role", role, "node", node, "reason", err)
+		return status.Error(codes.PermissionDenied, err.Error())
+	}
+	me := s.replicas.add(role, node)
+	defer s.replicas.remove(me)
+	log := s.config.Log.With("role", role, "node", node)
+	log.Info("replica connected")
+	defer log.Info("replica gone")
+
+	in := receive(stream, first, me.replaced)
+	if role == RoleExtauthz {
+		return s.fleet.serve(in, s.replicas, me, log)
+	}
+	return s.envoy.serve(in, me, log)
+}
+
+func (s *Server) allow(role Role, node string) error {
+	if node == "" || len(node) > 256 {
+		return fmt.Errorf("a replica needs a node id of 1 to 256 bytes")
+	}
+	return s.config.Allow(role, node)
+}
+
+type deltaStream = discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
+
+// inbound is a stream of which the first message was already read, and which
+// ends when a newer stream of the same node takes its place.
+type inbound struct {
+	deltaStream
+	requests chan *discoveryv3.DeltaDiscoveryRequest // closed when the client is done
+	replaced <-chan struct{}
+}
+
+var errReplaced = status.Error(codes.Aborted, "a newer stream of this node has taken over")
+
+// receive starts reading. The goroutine ends with the RPC: its context ends
+// when the handler returns.
+func receive(stream deltaStream, first *discoveryv3.DeltaDiscoveryRequest, replaced <-chan struct{}) *inbound {
+	in := &inbound{deltaStream: stream, requests: make(chan *discoveryv3.DeltaDiscoveryRequest), replaced: replaced}
+	go func() {
+		defer close(in.requests)
+		for request := first; ; {
+			select {
+			case in.requests <- request:
+			case <-stream.Context().Done():
+				return
+			}
+			var err error
+			if request, err = stream.Recv(); err != nil {
+				return
+			}
+		}
+	}()
+	return in
+}
+
+// Recv waits for the next message of the replica.
+func (in *inbound) Recv() (*discoveryv3.DeltaDiscoveryRequest, error) {
+	select {
+	case request, ok := <-in.requests:
+		if !ok {
+			return nil, io.EOF
+		}
+		return request, nil
+	case <-in.replaced:
+		return nil, errReplaced
+	}
+}
