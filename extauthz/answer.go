@@ -160,7 +160,8 @@ func (s *Server) stillLive(snap *Snapshot, n *note) error {
 	if !s.revoked.Alive() || !snap.Ready() {
 		return errNoLease
 	}
-	if s.revoked.Now().Sub(time.UnixMilli(n.Checked)) > revocation.CheckAge {
+	srv := snap.servers.find(n.Server)
+	if srv != nil && s.revoked.Now().Sub(time.UnixMilli(n.Checked)) > revocation.AnswerAge(srv.callLimit) {
 		return errStaleCheck
 	}
 	return s.judgeLive(snap, n.Server, n.Credential, n.expires())

@@ -29,11 +29,15 @@ func check(s State) *authzv3.ExtAuthz {
 			AllowPartialMessage: false,
 			PackAsBytes:         true,
 		},
-		EncodeRawHeaders:           true,
-		ValidateMutations:          true,
-		ClearRouteCache:            true,
-		ClearRouteCacheHeaders:     []string{clusterHeader},
-		DecoderHeaderMutationRules: &mutationv3.HeaderMutationRules{DisallowSystem: yes()},
+		EncodeRawHeaders:       true,
+		ValidateMutations:      true,
+		ClearRouteCache:        true,
+		ClearRouteCacheHeaders: []string{clusterHeader},
+		DecoderHeaderMutationRules: &mutationv3.HeaderMutationRules{
+			AllowEnvoy:      yes(), // the call's limits; by default dropped without a word
+			DisallowSystem:  yes(), // path and host come from metadata only
+			DisallowIsError: yes(),
+		},
 	}
 }
 

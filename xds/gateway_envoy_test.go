@@ -129,7 +129,7 @@ func startGateway(t *testing.T, edit func(*xds.State)) *gateway {
 
 func (g *gateway) startExtauthz() {
 	g.t.Helper()
-	server := grpc.NewServer()
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(8 << 20)) // the default is less than a message with MaxBody
 	authv3.RegisterAuthorizationServer(server, g.extauthz)
 	procv3.RegisterExternalProcessorServer(server, g.extauthz)
 	g.stopExtauthz = serveGRPC(g.t, server, g.state.ExtauthzSocket)
@@ -227,6 +227,7 @@ type target struct {
 	server                   string
 	answer                   map[string]string // response headers to add
 	request                  map[string]string // request headers to set
+	origin                   string            // of a browser
 	without                  string            // a metadata key to leave out
 }
 
@@ -243,6 +244,7 @@ func (to target) allow() *authv3.CheckResponse {
 	metadata := map[string]*structpb.Value{}
 	for key, value := range map[string]string{
 		"dst": to.dst, "host": to.host, "path": to.path, "guard": to.mark, "server": to.server, "id": to.id,
+		"origin": to.origin,
 	} {
 		if key != to.without && value != "" {
 			metadata[key] = structpb.NewStringValue(value)

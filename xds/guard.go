@@ -80,7 +80,7 @@ func guard(s State) *procv3.ExternalProcessor {
 			DisallowAll:     yes(),
 			DisallowIsError: yes(),
 			AllowExpression: &matcherv3.RegexMatcher{
-				Regex: `^(mcp-session-id|content-length|content-type|www-authenticate)$`,
+				Regex: `^(mcp-session-id|content-length|content-type|www-authenticate|arbiter-decision)$`,
 			},
 		},
 		MetadataOptions: &procv3.MetadataOptions{

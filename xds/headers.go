@@ -50,22 +50,26 @@ func untrustedAnswerHeaders() []*mutationv3.HeaderMutation {
 // requestIDHeader carries the request id on every answer.
 const requestIDHeader = "arbiter-request-id"
 
-// answerHeaders are on every answer that passes the filters, whoever made it.
+// answerHeaders are on every answer, whoever made it. Answers of upstreams and
+// of Check get them from the first filter, which sees them last. Guard's own
+// and those made while a request is read pass no filter: there the local reply
+// sets them (localReplyHeaders).
+//
+// The browser's origin, when Check has allowed it, is in Check's metadata. It is
+// not there on a denial, whose headers Check sets itself.
 func answerHeaders() []*corev3.HeaderValueOption {
 	return []*corev3.HeaderValueOption{
 		setHeader(requestIDHeader, "%STREAM_ID%"),
 		setHeader("x-content-type-options", "nosniff"),
+		setHeader("access-control-allow-origin", fromCheck(originKey)),
+		setHeader("access-control-expose-headers", fromCheck(exposeKey)),
 	}
 }
 
-// localReplyHeaders are on answers of Envoy itself. One that is made while the
-// request is read passes no filter and has no request id yet: it gets an id of
-// its own. On all others answerHeaders come after these, and replace them.
+// localReplyHeaders give an id of its own to the answer to a request that was
+// never read whole, and has none: a value that is empty overwrites nothing.
 func localReplyHeaders() []*corev3.HeaderValueOption {
-	return []*corev3.HeaderValueOption{
-		setHeader(requestIDHeader, "%UNIQUE_ID%"),
-		setHeader("x-content-type-options", "nosniff"),
-	}
+	return append([]*corev3.HeaderValueOption{setHeader(requestIDHeader, "%UNIQUE_ID%")}, answerHeaders()...)
 }
 
 func setAnswerHeaders() []*mutationv3.HeaderMutation {

@@ -10,7 +10,11 @@ const (
 	dstKey  = "dst"  // "ip:port" or "[v6]:port"
 	hostKey = "host" // Host, SNI and the name the certificate must have
 	pathKey = "path" // path and query at the upstream
-	idKey   = "id"   // optional: the JSON-RPC id as JSON text, for errors made here
+
+	// Optional ones, for answers that do not come from the upstream too.
+	idKey     = "id"     // the JSON-RPC id as JSON text
+	originKey = "origin" // access-control-allow-origin
+	exposeKey = "expose" // access-control-expose-headers
 )
 
 // The real paths of this release. What does not match one of them completely is

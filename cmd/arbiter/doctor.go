@@ -145,9 +145,12 @@ func checkDirectory(at *patient) (string, error) {
 
 // checkKey: without it stored secrets are lost, and who has it can open them.
 func checkKey(at *patient) (string, error) {
-	path := at.p.file("key")
+	path := at.p.file(keyFile)
 	info, err := os.Stat(path)
+	_, databaseErr := os.Stat(at.p.file(databaseFile))
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && errors.Is(databaseErr, fs.ErrNotExist):
+		return "", fmt.Errorf("%s is not there yet: `arbiter up` makes it", path)
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("%s IS MISSING: the secrets in the database cannot be opened without it; restore it from your backup", path)
 	case err != nil:

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -59,7 +58,7 @@ func (f *fleet) Confirmed(ctx context.Context, seq int64) revocation.Result {
 
 // fixture is an API over a real store, with a log that can be read.
 type fixture struct {
-	t       *testing.T
+	t       testing.TB
 	handler http.Handler
 	store   *store.Store
 	path    string
@@ -69,7 +68,7 @@ type fixture struct {
 	doc     *document
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	f := &fixture{t: t, fleet: &fleet{}, log: &bytes.Buffer{}, path: filepath.Join(t.TempDir(), "arbiter.db")}
 	opened, err := store.Open(t.Context(), store.Config{Path: f.path, Key: [32]byte{9}})
@@ -109,7 +108,7 @@ func goodStatus() api.Status {
 
 // answer is what came back; every one was held against openapi.yaml.
 type answer struct {
-	t      *testing.T
+	t      testing.TB
 	status int
 	header http.Header
 	body   []byte
@@ -248,5 +247,3 @@ func (f *fixture) logged(parts ...string) {
 	}
 	f.t.Errorf("no line of the log has %q:\n%s", parts, f.log)
 }
-
-func path(format string, args ...any) string { return "/api/v1" + fmt.Sprintf(format, args...) }

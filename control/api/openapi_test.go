@@ -34,7 +34,7 @@ type response struct {
 	} `json:"content"`
 }
 
-func readDocument(t *testing.T, handler http.Handler) *document {
+func readDocument(t testing.TB, handler http.Handler) *document {
 	t.Helper()
 	rec := httptest.NewRecorder()
 	handler.ServeHTTP(rec, httptest.NewRequestWithContext(api.WithCaller(t.Context(), "test"), "GET", "/api/v1/openapi.json", nil))
@@ -49,7 +49,7 @@ func readDocument(t *testing.T, handler http.Handler) *document {
 }
 
 // schema resolves one schema of the document, as JSON Schema 2020-12.
-func (d *document) schema(t *testing.T, raw json.RawMessage) *jsonschema.Resolved {
+func (d *document) schema(t testing.TB, raw json.RawMessage) *jsonschema.Resolved {
 	t.Helper()
 	if found := d.schemas[string(raw)]; found != nil {
 		return found
@@ -71,7 +71,7 @@ func (d *document) schema(t *testing.T, raw json.RawMessage) *jsonschema.Resolve
 }
 
 // check holds an answer against the document.
-func (d *document) check(t *testing.T, req *http.Request, got answer) {
+func (d *document) check(t testing.TB, req *http.Request, got answer) {
 	t.Helper()
 	_, path := d.mux.Handler(req)
 	content := response{Ref: "#/components/responses/Problem"}

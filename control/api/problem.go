@@ -85,6 +85,8 @@ func failureOf(err error) *failure {
 		return &failure{status: http.StatusNotFound, detail: "there is no such thing"}
 	case errors.Is(err, store.ErrNameTaken):
 		return &failure{status: http.StatusConflict, detail: "nothing was changed", faults: []Fault{{"name", "another server has it"}}}
+	case errors.Is(err, store.ErrUncertain):
+		return &failure{status: http.StatusServiceUnavailable, detail: "the disk did not confirm the change; whether it was stored is not known: look again"}
 	case errors.Is(err, store.ErrUnavailable):
 		return &failure{status: http.StatusServiceUnavailable, detail: "the database cannot be used now; nothing was changed"}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

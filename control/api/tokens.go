@@ -79,7 +79,7 @@ func (a *api) createToken(r *http.Request, body []byte) (reply, error) {
 		return reply{}, notFound(err, errNoServer)
 	}
 	a.audit(r.Context(), "token created", "server", srv.ID, "credential", row.ID, "name", row.Name,
-		"scopes", row.Scopes, "expires", row.ExpiresAt)
+		"narrowed", row.Narrowed, "scopes", row.Scopes, "expires", row.ExpiresAt)
 	out := tokenObject(row)
 	out.Token = value.Reveal()
 	return reply{status: http.StatusCreated, body: out, noStore: true}, nil

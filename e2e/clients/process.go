@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,8 +37,8 @@ func program(command []string) func(context.Context, Env, func(Step)) error {
 		if heard != nil {
 			_ = process.Process.Kill()
 		}
-		if err := process.Wait(); err != nil || heard != nil {
-			return fmt.Errorf("%w (%w); it said: %s", err, heard, tail(said.Bytes()))
+		if err := errors.Join(heard, process.Wait()); err != nil {
+			return fmt.Errorf("%w; it said: %s", err, tail(said.Bytes()))
 		}
 		return nil
 	}

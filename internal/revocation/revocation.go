@@ -13,19 +13,26 @@ import (
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 )
 
-// How long an entry is kept. What it ends is not resolved any more once it is
-// deleted; so an entry may leave when nothing can remember having resolved it.
+// How long an entry stays in the log. What it ends is not resolved any more
+// once it is deleted; so an entry may leave when no replica can hold it any
+// longer, neither as something resolved nor as a call under way. Both start
+// with a Check, which may itself have begun under a lease that was about to
+// end, on a clock that is a little off.
 const (
-	// CacheAge is the most that a replica keeps what it resolved.
-	CacheAge = 10 * time.Minute
-	// CheckAge is the most that may lie between a request's Check and the
-	// headers of its answer: the upper bound of a server's call limit.
-	CheckAge = time.Hour
-	// LeaseMost is the longest lease that can be configured.
-	LeaseMost = time.Minute
-	// Keep is how long an entry stays in the log after its commit.
-	Keep = max(CacheAge, CheckAge) + LeaseMost + time.Minute
+	CacheAge   = 10 * time.Minute // a replica resolves anew after it
+	LeaseMost  = time.Minute      // the longest lease that can be configured
+	checkMost  = time.Minute      // the longest Check
+	clockSlack = 3 * time.Minute
 )
+
+// Life is how long an entry stays for a server with this call limit.
+func Life(callLimit time.Duration) time.Duration {
+	return max(CacheAge, callLimit) + LeaseMost + checkMost + clockSlack
+}
+
+// AnswerAge is the most that may lie between a request's Check and the headers
+// of its answer: less than Life, so that what could refuse it is still known.
+func AnswerAge(callLimit time.Duration) time.Duration { return callLimit + checkMost }
 
 // Kind is what an entry ends.
 type Kind int32

@@ -27,7 +27,7 @@ func failed(doing string, err error) error {
 	var f fault
 	switch {
 	case errors.As(err, new(uncertain)):
-		return fmt.Errorf("%s: %w: %w: whether it was stored is not known", doing, ErrUnavailable, err)
+		return fmt.Errorf("%s: %w: %w: %w", doing, ErrUnavailable, err, ErrUncertain)
 	case !errors.As(err, &f):
 		return fmt.Errorf("%s: %w", doing, err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -76,11 +76,24 @@ func (s *Store) transact(ctx context.Context, db *sql.DB, options *sql.TxOptions
 		return err
 	}
 	err = tx.Commit()
-	var told *sqlite.Error
-	if errors.As(err, &told) && told.Code()&0xff == sqlite3.SQLITE_IOERR {
+	if unsynced(err) {
 		return uncertain{fault{err}}
 	}
 	return faultOf(ctx, err)
+}
+
+// unsynced reports whether a commit was written but not confirmed by the disk.
+// A write that fails, for lack of space or whatever else, leaves no commit.
+func unsynced(err error) bool {
+	var told *sqlite.Error
+	if !errors.As(err, &told) {
+		return false
+	}
+	switch told.Code() {
+	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC:
+		return true
+	}
+	return false
 }
 
 // read runs single statements, each seeing one state of the database.

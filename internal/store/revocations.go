@@ -8,27 +8,6 @@ import (
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 )
 
-// How long an entry stays: until no replica can hold what it ends, neither as
-// a cached principal nor as a call under way (docs/architecture.md,
-// "Revocation"). Both start with a Check, which may itself have begun under a
-// lease that was about to end, on a clock that is a little off.
-const (
-	longestCache = 10 * time.Minute // a replica resolves a token again after it
-	longestLease = time.Minute
-	longestCheck = time.Minute
-	clockSlack   = 3 * time.Minute
-
-	afterLast = longestLease + longestCheck + clockSlack
-)
-
-// RevocationLife is how long an entry stays for a server whose calls last no
-// longer than DefaultCallLimit; a longer limit adds to it.
-const RevocationLife = max(longestCache, DefaultCallLimit) + afterLast
-
-func revocationLife(callLimit time.Duration) time.Duration {
-	return max(longestCache, callLimit) + afterLast
-}
-
 // nextSeq gives a transaction its place in the log. Like revise it comes
 // before what the transaction removes, so that all of them take the rows in
 // one order.
@@ -46,7 +25,7 @@ func appendEntry(tx conn, e revocation.Entry) error {
 
 // until is when an entry made now may leave.
 func (s *Store) until(callLimit time.Duration) time.Time {
-	return s.now().Add(revocationLife(callLimit)).UTC().Truncate(time.Microsecond)
+	return s.now().Add(revocation.Life(callLimit)).UTC().Truncate(time.Microsecond)
 }
 
 // Position is the newest entry ever made, whether it is still kept or not.

@@ -47,6 +47,9 @@ var (
 	// ErrUnavailable: the database could not be read or written. The text of
 	// an error of a method that writes says what became of the change.
 	ErrUnavailable = errors.New("the database cannot be used")
+	// ErrUncertain comes with ErrUnavailable when a commit was written but the
+	// disk did not confirm it.
+	ErrUncertain = errors.New("whether it was stored is not known")
 
 	// ErrNewer and ErrKey are for Open: the database belongs to a newer
 	// program, or its secrets to another key.

@@ -194,6 +194,10 @@ func (s *Store) TouchTokens(ctx context.Context, used map[string]time.Time) erro
 	return nil
 }
 
+// KeepExpiredTokens is how long an expired token stays listed, so that people
+// can see what has ended: the housekeeper drops what expired longer ago.
+const KeepExpiredTokens = 30 * 24 * time.Hour
+
 // DropExpiredTokens removes the rows of tokens that expired at or before a
 // time, or now if that is earlier, and says how many. No entry is needed:
 // nobody accepts them any more.

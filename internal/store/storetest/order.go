@@ -151,6 +151,9 @@ func (h *history) resolveOne(n int) error {
 func (h *history) follow() func(int) error {
 	last := h.from[0]
 	return func(int) error {
+		if err := h.entriesUpToPosition(); err != nil {
+			return err
+		}
 		newest, err := h.s.Revision(h.ctx)
 		if err != nil {
 			return err
@@ -170,6 +173,22 @@ func (h *history) follow() func(int) error {
 		}
 		return nil
 	}
+}
+
+// entriesUpToPosition: who reads a position finds every entry up to it.
+func (h *history) entriesUpToPosition() error {
+	at, err := h.s.Position(h.ctx)
+	if err != nil {
+		return err
+	}
+	log, err := h.s.RevocationsSince(h.ctx, h.from[1], 0)
+	if err != nil {
+		return err
+	}
+	if int64(len(log)) < at.Seq-h.from[1] {
+		return fmt.Errorf("position %d was read, the log since %d has %d entries", at.Seq, h.from[1], len(log))
+	}
+	return nil
 }
 
 // write carries out one writer's plan on a server of its own.

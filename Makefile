@@ -1,0 +1,65 @@
+# What people and CI run. On a fresh machine `make up` starts a gateway and
+# `make test` checks everything; both fetch what they need, pinned, into
+# $XDG_CACHE_HOME/arbiter (~/.cache/arbiter), and what is there already they
+# neither fetch nor build again.
+#
+#   make up       build Arbiter, fetch Envoy, run both here; Ctrl-C ends them
+#   make check    before each commit: lint, all tests but e2e
+#   make test     everything that must hold: check and e2e; what CI runs
+#   make e2e      real MCP clients and attacks against the real gateway
+#   make fuzz     each fuzz target for FUZZTIME (20s)
+#   make golden   write the generated files again; needs protoc (on Debian:
+#                 protobuf-compiler). Read the difference as an attacker would.
+
+FUZZTIME ?= 20s
+
+# Tests start Envoys and mean what they say about time: no more than two
+# packages at once, on a large machine too.
+GOTEST = go test -p 2
+
+.PHONY: up build envoy check test lint unit golden fuzz e2e
+
+up: build envoy
+	@exec bin/arbiter up
+
+build:
+	go build -trimpath -o bin/arbiter ./cmd/arbiter
+
+envoy:
+	sh envoy/fetch.sh
+
+test: check e2e
+
+check: lint unit
+
+# The linters see the end-to-end tests too, hence the tag.
+lint:
+	go mod tidy -diff
+	cd tools && go mod tidy -diff
+	tools=$$(sh tools/build.sh) && \
+	unformatted=$$($$tools/gofumpt -l .) && \
+	{ test -z "$$unformatted" || { echo "gofumpt would change:" $$unformatted >&2; exit 1; }; } && \
+	$$tools/golangci-lint run
+	go vet -tags e2e ./...
+
+unit: envoy
+	$(GOTEST) -race -timeout 8m ./...
+
+e2e: envoy
+	sh e2e/clients/fetch.sh
+	$(GOTEST) -tags e2e -count=1 -timeout 20m ./e2e/...
+
+golden:
+	tools=$$(sh tools/build.sh) && PATH=$$tools:$$PATH protoc \
+		--go_out=. --go_opt=paths=source_relative \
+		--go-grpc_out=. --go-grpc_opt=paths=source_relative internal/proto/*.proto
+	go test ./internal/layout -run TestGeneratedProtobuf -update
+	go test ./xds -run TestGolden -update
+
+fuzz:
+	@found=$$(go test -list '^Fuzz' ./...) || { echo "$$found"; exit 1; }; \
+	echo "$$found" | awk '/^Fuzz/ { name[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, name[i]; n = 0 }' | \
+	while read -r package name; do \
+		echo "$$package $$name"; \
+		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null || exit 1; \
+	done
