@@ -48,7 +48,7 @@ func TestGatewayRefusesSeveralHosts(t *testing.T) {
 	t.Parallel()
 	f := newFront(t)
 	f.untouched(t, func() {
-		for _, lines := range []string{"Host: evil.example", "Host: " + f.authority(), "Host:", "HOST: localhost"} {
+		for _, lines := range []string{"Host: evil.example", "Host: " + f.authority(), "HOST: localhost", "Host: [::1]"} {
 			for _, got := range f.wire(t, f.post(f.rpc(), ping, lines)) {
 				if got.status < 400 {
 					t.Errorf("%q: status %d", lines, got.status)

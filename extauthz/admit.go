@@ -66,8 +66,11 @@ func (g *gateway) admits(host string) bool {
 		return true
 	}
 	name, port, err := net.SplitHostPort(host)
-	if err != nil {
+	switch {
+	case err != nil:
 		name, port = strings.Trim(host, "[]"), ""
+	case strings.Trim(port, "0123456789") != "":
+		return false // two Host lines, which Envoy joins with a comma, end here too
 	}
 	if bracketed(name)+":"+port == g.base.hostPort+":443" && strings.HasPrefix(g.base.text, "https:") {
 		return true
@@ -93,18 +96,30 @@ func admit(snap *Snapshot, req *request) error {
 }
 
 func admitOrigin(snap *Snapshot, req *request) error {
-	from, ok := parseOrigin(req.header.origin[0])
-	if !ok || len(req.header.origin) > 1 {
+	if len(req.header.origin) > 1 {
 		return deny(reasonOrigin)
 	}
-	srv := snap.servers.find(req.server)
-	listed := srv != nil && srv.origins[from.text]
-	if !listed && from.text != snap.gateway.base.text && !(snap.gateway.base.loopback && from.loopback) {
+	req.cors = allowedOrigin(snap, req)
+	if req.cors == "" {
 		return deny(reasonOrigin)
 	}
-	req.cors = from.text
 	if req.method == "OPTIONS" && len(req.header.requestMethod) == 1 {
 		return deny(reasonPreflight)
 	}
 	return nil
+}
+
+// allowedOrigin is the one Origin of a request, or "" when it may not call. A
+// listed one is compared byte by byte, as browsers send it: it may have a
+// scheme of its own, such as an editor's.
+func allowedOrigin(snap *Snapshot, req *request) string {
+	line := req.header.origin[0]
+	if srv := snap.servers.find(req.server); srv != nil && line != "null" && srv.origins[line] {
+		return line
+	}
+	from, ok := parseOrigin(line)
+	if ok && (from.text == snap.gateway.base.text || snap.gateway.base.loopback && from.loopback) {
+		return from.text
+	}
+	return ""
 }

@@ -39,7 +39,12 @@ func readAnswer(in *procv3.HttpHeaders) answer {
 		case ":status":
 			a.status, _ = strconv.Atoi(value) // 0 is judged as a fault
 		case "content-type":
-			a.contentType, _, _ = mime.ParseMediaType(value) // "" is neither JSON nor SSE
+			// A type that cannot be read whole is none, neither JSON nor SSE: behind
+			// a comma may stand another one, which a browser would believe.
+			var err error
+			if a.contentType, _, err = mime.ParseMediaType(value); err != nil {
+				a.contentType = ""
+			}
 		case headerSessionID:
 			a.sessionIDs = append(a.sessionIDs, value)
 		}

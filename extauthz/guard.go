@@ -73,8 +73,8 @@ func (g *guard) run() error {
 		return g.sealStream(n, answer)
 	case verdictWatch:
 		return g.watch(n, nil) // 4.
-	case verdictPass:
-		return g.pass(nil)
+	case verdictPass: // an upstream's session id is nobody's but ours to know
+		return g.pass(removeHeaders(headerSessionID))
 	default:
 		return errors.New("no verdict")
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Fields of the dynamic metadata that Check's answer carries, in the namespace
-// of Envoy's ext_authz filter. xds reads the first four.
+// of Envoy's ext_authz filter. xds reads all but note.
 const (
 	metaNamespace = "envoy.filters.http.ext_authz"
 	metaGuard     = "guard" // one of the marks below, always there
@@ -22,6 +22,7 @@ const (
 	metaHost      = "host"  // its authority
 	metaPath      = "path"  // its path
 	metaNote      = "note"  // what Guard needs, below
+	metaID        = "id"    // of a single request, for errors that Envoy answers
 )
 
 // Marks say when Guard sees the answer.

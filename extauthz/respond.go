@@ -129,6 +129,9 @@ func allow(d *decision) (*authv3.CheckResponse, error) {
 		metaPath:    structpb.NewStringValue(to.url.Path()),
 		metaNote:    structpb.NewStringValue(note),
 	}}
+	if id := d.call.id(); id != nil {
+		metadata.Fields[metaID] = structpb.NewStringValue(string(id))
+	}
 	set, remove := upstreamHeaders(d)
 	return &authv3.CheckResponse{
 		Status: &rpcstatus.Status{Code: int32(codes.OK)},
@@ -162,7 +165,8 @@ func noteFor(d *decision) *note {
 // x-arbiter-*, x-envoy-* and x-forwarded-client-cert that the client sent.
 func upstreamHeaders(d *decision) (set headerLines, remove []string) {
 	limit := "x-envoy-upstream-rq-per-try-timeout-ms" // ends with the answer's headers
-	if d.req.transport == jsonrpc.RPC || d.call.opener {
+	unanswered := d.req.method != http.MethodGet && !d.call.answered() // 202 passes without a look
+	if d.req.transport == jsonrpc.RPC || d.call.opener || unanswered {
 		limit = "x-envoy-upstream-rq-timeout-ms" // ends with the answer
 	}
 	set = headerLines{

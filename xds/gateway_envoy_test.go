@@ -43,7 +43,7 @@ type gateway struct {
 	runner    *envoy.Runner
 	extauthz  *fakeExtauthz
 
-	stopExtauthz func()
+	stopExtauthz, stopControl func()
 }
 
 // fakeExtauthz answers as the test says, per server id in the path.
@@ -144,7 +144,7 @@ func (g *gateway) startControl() {
 	g.server = server
 	transport := grpc.NewServer(xds.ServerOptions()...)
 	server.Register(transport)
-	serveGRPC(g.t, transport, filepath.Join(g.dir, "xds.sock"))
+	g.stopControl = serveGRPC(g.t, transport, filepath.Join(g.dir, "xds.sock"))
 	if err := server.SetEnvoy(g.state); err != nil {
 		g.t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ type target struct {
 	server                   string
 	answer                   map[string]string // response headers to add
 	request                  map[string]string // request headers to set
-	origin                   string            // of a browser
+	origin, expose           string            // for a browser
 	without                  string            // a metadata key to leave out
 }
 
@@ -244,7 +244,7 @@ func (to target) allow() *authv3.CheckResponse {
 	metadata := map[string]*structpb.Value{}
 	for key, value := range map[string]string{
 		"dst": to.dst, "host": to.host, "path": to.path, "guard": to.mark, "server": to.server, "id": to.id,
-		"origin": to.origin,
+		"origin": to.origin, "expose": to.expose,
 	} {
 		if key != to.without && value != "" {
 			metadata[key] = structpb.NewStringValue(value)

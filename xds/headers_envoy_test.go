@@ -100,7 +100,8 @@ func TestEnvoyStripsUpstreamHeaders(t *testing.T) {
 	plain, encrypted := newUpstream(t, hostile), newTLSUpstream(t, g.authority, "up.example", hostile)
 	ours := map[string]string{"access-control-allow-origin": "https://ours", "access-control-expose-headers": "mcp-session-id"}
 	first, second := toURL(plain.URL), toURL(encrypted.URL)
-	first.answer, second.answer = ours, ours
+	first.answer = ours                                             // on Check's answer,
+	second.origin, second.expose = "https://ours", "mcp-session-id" // or in its metadata
 	second.cluster, second.host = "tls-system", "up.example"
 	for _, to := range []target{first, second} {
 		id := g.route(to)

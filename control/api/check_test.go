@@ -55,7 +55,7 @@ func TestServerFields(t *testing.T) {
 	quoted := func(s string) string { out, _ := json.Marshal(s); return string(out) }
 	long := func(n int) string { return quoted(strings.Repeat("x", n)) }
 	ca := certificate(t)
-	key := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}))
+	key := strings.ReplaceAll(ca, "CERTIFICATE", "PRIVATE KEY")
 	broken := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}))
 	f := newFixture(t)
 	for _, test := range []struct{ name, field, value, want string }{
@@ -221,6 +221,11 @@ func TestCreateServerRejectsReservedHeaders(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestCreateServerSaysThatNullIsNoOrigin(t *testing.T) {
+	newFixture(t).do("POST", "/api/v1/servers", `{"name":"x","mcp":"http://h","allowed_origins":["null"]}`).
+		wantProblem(http.StatusBadRequest, "null is no one's origin")
 }
 
 func TestCreateServerNamesAllFaultsAtOnce(t *testing.T) {

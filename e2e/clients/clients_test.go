@@ -236,11 +236,13 @@ func TestModernSDKsUseTheModernEraWhereItIsAllowed(t *testing.T) {
 }
 
 func TestAClientThatCannotConnectSaysSo(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener.Close() // nobody there
+	if err := listener.Close(); err != nil { // nobody there
+		t.Fatal(err)
+	}
 	for _, client := range all(t) {
 		t.Run(client.Name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -17,7 +17,7 @@ import (
 // for a line when it is ready to be cut.
 func program(command []string) func(context.Context, Env, func(Step)) error {
 	return func(ctx context.Context, env Env, report func(Step)) error {
-		process := exec.CommandContext(ctx, command[0], command[1:]...)
+		process := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // the commands of All
 		process.Env = environment(env)
 		process.WaitDelay = 5 * time.Second
 		var said bytes.Buffer

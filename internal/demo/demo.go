@@ -64,7 +64,7 @@ func New(c Config) (*Server, error) {
 	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
 		return nil, fmt.Errorf("demo server: address %q is not a loopback address", c.Listen)
 	}
-	listener, err := net.Listen("tcp", c.Listen)
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", c.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("demo server: %w", err)
 	}
@@ -89,10 +89,10 @@ func (s *Server) Run(ctx context.Context) error {
 	go func() { failed <- s.http.Serve(s.listener) }()
 	select {
 	case err := <-failed:
-		s.stop()
+		s.stop(ctx)
 		return fmt.Errorf("demo server: %w", err)
 	case <-ctx.Done():
-		s.stop()
+		s.stop(ctx)
 		if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("demo server: %w", err)
 		}
@@ -100,13 +100,13 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-func (s *Server) stop() {
+func (s *Server) stop(ctx context.Context) {
 	close(s.done)
 	s.ticks.Wait()
 	for session := range s.mcp.Sessions() {
 		_ = session.Close()
 	}
-	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 	defer cancel()
 	if s.http.Shutdown(grace) != nil {
 		_ = s.http.Close()

@@ -230,7 +230,11 @@ func TestRPC(t *testing.T) {
 		{"resources", `{"jsonrpc":"2.0","id":1,"method":"resources/list"}`, `"uri":"demo://about"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			resp, err := http.Post(origin+"/rpc", "application/json", strings.NewReader(test.body))
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, origin+"/rpc", strings.NewReader(test.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.DefaultClient.Do(req)
 			if err != nil {
 				t.Fatal(err)
 			}

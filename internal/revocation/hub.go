@@ -88,20 +88,11 @@ func (h *Hub) Serve(stream pb.Control_RevocationsServer) error {
 	r := h.join(hello.GetReplica())
 	defer h.leave(r)
 
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	pings := make(chan ping, 1)
-	received := make(chan error, 1)
-	go func() {
-		defer cancel()
-		received <- h.receive(ctx, stream, r, pings)
-	}()
-	err = h.send(ctx, stream, hello, pings)
-	cancel()
-	if got := <-received; got != nil && !errors.Is(got, io.EOF) {
-		err = got
-	}
-	return err
+	// Recv comes back only when the stream ends, so its goroutine ends after
+	// Serve does; what it still has to say is then of no use.
+	pings, received := make(chan ping, 1), make(chan error, 1)
+	go func() { received <- h.receive(stream, r, pings) }()
+	return h.send(stream, hello, pings, received)
 }
 
 // ping is a replica's, with nothing else to answer it but its number.
@@ -110,7 +101,7 @@ type ping struct{ number int64 }
 // receive reads pings and confirmations. A ping moves the replica's lease
 // before anything is read to answer it: whoever commits an entry afterwards
 // and then looks at the lease sees one that covers every older answer.
-func (h *Hub) receive(ctx context.Context, stream pb.Control_RevocationsServer, r *replica, pings chan<- ping) error {
+func (h *Hub) receive(stream pb.Control_RevocationsServer, r *replica, pings chan<- ping) error {
 	for {
 		in, err := stream.Recv()
 		if err != nil {
@@ -121,7 +112,7 @@ func (h *Hub) receive(ctx context.Context, stream pb.Control_RevocationsServer, 
 			h.extend(r)
 			select {
 			case pings <- ping{in.GetPing().GetNumber()}:
-			case <-ctx.Done():
+			case <-stream.Context().Done():
 				return nil
 			}
 		case in.GetConfirm() != nil:
@@ -132,9 +123,11 @@ func (h *Hub) receive(ctx context.Context, stream pb.Control_RevocationsServer, 
 	}
 }
 
-// send carries entries and answers pings. What it sends is in seq order, and a
-// pong follows every entry up to the seq that it names.
-func (h *Hub) send(ctx context.Context, stream pb.Control_RevocationsServer, hello *pb.Hello, pings <-chan ping) error {
+// send carries entries and answers pings, until the replica says no more. What
+// it sends is in seq order, and a pong follows every entry up to the seq that
+// it names.
+func (h *Hub) send(stream pb.Control_RevocationsServer, hello *pb.Hello, pings <-chan ping, received <-chan error) error {
+	ctx := stream.Context()
 	at, err := h.sendStart(ctx, stream, hello)
 	if err != nil {
 		return err
@@ -143,8 +136,11 @@ func (h *Hub) send(ctx context.Context, stream pb.Control_RevocationsServer, hel
 	defer stop()
 	for {
 		select {
-		case <-ctx.Done():
-			return nil
+		case err := <-received:
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
 		case p := <-pings:
 			if at, err = h.sendSince(ctx, stream, at); err != nil {
 				return err

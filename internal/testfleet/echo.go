@@ -3,6 +3,7 @@ package testfleet
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -93,11 +94,11 @@ func (e *Echo) serve(c *wireConn) {
 func decent(c *wireConn, r Request) error {
 	m := r.message()
 	switch {
-	case r.Method == "GET":
+	case r.Method == http.MethodGet:
 		err := c.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n%s", chunk(event(1)))
 		c.untilGone()
 		return err
-	case r.Method == "DELETE":
+	case r.Method == http.MethodDelete:
 		return c.send("HTTP/1.1 204 No Content\r\n\r\n")
 	case m.Method == "initialize":
 		return c.send("%s", jsonAnswer(initializeResult(m, ""), "Mcp-Session-Id: "+EchoSession))

@@ -1,6 +1,7 @@
 package testfleet
 
 import (
+	"context"
 	"io"
 	"net"
 	"sync"
@@ -11,12 +12,13 @@ import (
 type Relay struct {
 	wire   *wire
 	target string
+	life   context.Context // the test's
 }
 
 // NewRelay passes connections on to target ("ip:port") until the test ends.
 func NewRelay(t testing.TB, target string) *Relay {
 	t.Helper()
-	r := &Relay{target: target}
+	r := &Relay{target: target, life: t.Context()}
 	r.wire = listen(t, Config{}, r.serve)
 	return r
 }
@@ -29,7 +31,7 @@ func (r *Relay) Addr() string { return r.wire.addr() }
 func (r *Relay) Cut() int { return r.wire.cut() }
 
 func (r *Relay) serve(c *wireConn) {
-	onward, err := net.Dial("tcp", r.target)
+	onward, err := new(net.Dialer).DialContext(r.life, "tcp", r.target)
 	if err != nil {
 		return
 	}

@@ -24,14 +24,37 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 10 * time.Second
 
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// fetch makes one request with a client that trusts what config says.
+func fetch(t *testing.T, config *tls.Config, method, url, body string) (*http.Response, error) {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp, errors.Join(err, resp.Body.Close())
+}
+
 // exchange sends bytes and returns all that comes back until the other side
 // closes, or until it has said what is wanted.
 func exchange(t *testing.T, addr, send, until string) string {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := dial(t, addr)
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
@@ -76,7 +99,7 @@ func TestEchoKeepsRequestsByteForByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := got[0], got[1]
-	if first.Method != "POST" || first.Target != "/a//b/../c?x=%2f" || first.Proto != "HTTP/1.1" || string(first.Body) != body {
+	if first.Method != http.MethodPost || first.Target != "/a//b/../c?x=%2f" || first.Proto != "HTTP/1.1" || string(first.Body) != body {
 		t.Errorf("first request %+v", first)
 	}
 	want := []testfleet.Field{{Name: "Host", Value: "x"}, {Name: "x-MiXed", Value: "two  "}, {Name: "X-Mixed", Value: "three"}}
@@ -153,10 +176,7 @@ func TestHostileBehaviours(t *testing.T) {
 func TestEveryBehaviourEnds(t *testing.T) {
 	hostile := testfleet.NewHostile(t, testfleet.Config{})
 	for _, behaviour := range testfleet.Behaviours() {
-		conn, err := net.Dial("tcp", hostile.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := dial(t, hostile.Addr())
 		if _, err := io.WriteString(conn, post("/"+behaviour, initialize)); err != nil {
 			t.Errorf("%s: %v", behaviour, err)
 		}
@@ -176,17 +196,16 @@ func TestHostileOnlyAfterOpening(t *testing.T) {
 func TestRelayCuts(t *testing.T) {
 	echo := testfleet.NewEcho(t, testfleet.Config{})
 	relay := testfleet.NewRelay(t, echo.Addr())
-	conn, err := net.Dial("tcp", relay.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := dial(t, relay.Addr())
 	defer conn.Close()
 	if _, err := io.WriteString(conn, post("/", call)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer resp.Body.Close()
 	if got := relay.Cut(); got != 1 {
 		t.Errorf("cut %d connections, want 1", got)
 	}
@@ -217,16 +236,14 @@ func TestAuthorityIsCheckedByRealClients(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			echo := testfleet.NewEcho(t, testfleet.Config{TLS: &test.leaf})
-			transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: test.ca.Pool(), ServerName: test.sni}}
-			defer transport.CloseIdleConnections()
-			resp, err := (&http.Client{Transport: transport}).Post(echo.Origin(), "application/json", strings.NewReader(call))
+			config := &tls.Config{RootCAs: test.ca.Pool(), ServerName: test.sni}
+			_, err := fetch(t, config, http.MethodPost, echo.Origin(), call)
 			if (err == nil) != test.ok {
 				t.Fatalf("error %v, want none: %t", err, test.ok)
 			}
 			if err != nil {
 				return
 			}
-			resp.Body.Close()
 			if got := echo.Requests()[0].ServerName; got != test.sni {
 				t.Errorf("server name %q, want %q", got, test.sni)
 			}
@@ -238,13 +255,10 @@ func TestHTTPSpeaksHTTP2(t *testing.T) {
 	authority := testfleet.NewAuthority(t, "test CA")
 	leaf := authority.Leaf(t, "127.0.0.1")
 	origin := testfleet.NewHTTP(t, http.NotFoundHandler(), &leaf)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}, ForceAttemptHTTP2: true}
-	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport}).Get(origin)
+	resp, err := fetch(t, &tls.Config{RootCAs: authority.Pool()}, http.MethodGet, origin, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp.Body.Close()
 	if resp.ProtoMajor != 2 || resp.StatusCode != http.StatusNotFound {
 		t.Errorf("%s %d, want HTTP/2 and 404", resp.Proto, resp.StatusCode)
 	}

@@ -13,6 +13,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -104,7 +105,7 @@ func listen(t testing.TB, c Config, serve func(*wireConn)) *wire {
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:0"
 	}
-	listener, err := net.Listen("tcp", c.Listen)
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", c.Listen)
 	if err != nil {
 		t.Fatalf("test upstream: %v", err)
 	}
@@ -218,9 +219,12 @@ func (c *wireConn) readBody(r *Request) error {
 		r.Trailers, err = c.fields()
 		return err
 	}
-	length, err := strconv.Atoi(r.Value("Content-Length"))
-	if err != nil || length == 0 {
+	if len(r.Values("Content-Length")) == 0 {
 		return nil
+	}
+	length, err := strconv.Atoi(r.Value("Content-Length"))
+	if err != nil {
+		return err
 	}
 	if length < 0 || length > maxBody {
 		return fmt.Errorf("content-length %d", length)
@@ -253,7 +257,7 @@ func (c *wireConn) line() (string, error) {
 		switch {
 		case err == nil:
 			return strings.TrimRight(line.String(), "\r\n"), nil
-		case err != bufio.ErrBufferFull || line.Len() > maxHead:
+		case !errors.Is(err, bufio.ErrBufferFull) || line.Len() > maxHead:
 			return "", err
 		}
 	}
