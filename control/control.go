@@ -157,7 +157,8 @@ func (c *Control) wakeHub(ctx context.Context) error {
 	}
 }
 
-// keepHouse drops revocation entries whose time has passed.
+// keepHouse drops revocation entries whose time has passed, and tokens that
+// expired long ago.
 func (c *Control) keepHouse(ctx context.Context) error {
 	ticker := time.NewTicker(time.Minute)
 	defer ticker.Stop()
@@ -169,6 +170,9 @@ func (c *Control) keepHouse(ctx context.Context) error {
 		}
 		if _, err := c.cfg.Store.DropRevocations(ctx, c.cfg.Now()); err != nil {
 			c.cfg.Slog.Warn("dropping old revocation entries", "error", err)
+		}
+		if _, err := c.cfg.Store.DropExpiredTokens(ctx, c.cfg.Now().Add(-store.KeepExpiredTokens)); err != nil {
+			c.cfg.Slog.Warn("dropping tokens that expired long ago", "error", err)
 		}
 	}
 }

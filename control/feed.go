@@ -25,9 +25,8 @@ import (
 // make before break. A profile that nobody uses any more stays until a restart
 // of control, since requests to it may be under way.
 type feed struct {
-	cfg  Config
-	xds  *xds.Server
-	wake chan struct{} // a certificate changed
+	cfg Config
+	xds *xds.Server
 
 	mu       sync.Mutex // guards the rest
 	revision int64

@@ -61,6 +61,7 @@ const (
 	verdictSealBody // read the JSON body, then give the session its id
 	verdictSealNow  // a stream: give the id with the headers, then watch
 	verdictWatch    // a live stream
+	verdictAccepted // a notification on /rpc: 202, whatever it was
 )
 
 // judge is contract section 1, "From the upstream", and section 3, points 1
@@ -75,6 +76,8 @@ func judge(mark string, n *note, a answer) verdict {
 		return verdictPass
 	case !success:
 		return verdictReplace // its status is kept
+	case n.Transport == jsonrpc.RPC && !n.Answered:
+		return verdictAccepted
 	case stream && n.Transport == jsonrpc.RPC:
 		return verdictReplace
 	case stream && mark == markSeal:
@@ -106,10 +109,14 @@ func upstreamFault(status int) outward {
 	return out
 }
 
-func immediateResponse(code int, details string, body []byte) *procv3.ImmediateResponse {
+func immediateResponse(code int, details string, body []byte, lines headerLines) *procv3.ImmediateResponse {
+	headers := setHeader("content-type", "application/json")
+	for _, line := range lines {
+		headers.SetHeaders = append(headers.SetHeaders, setHeader(line[0], line[1]).SetHeaders...)
+	}
 	return &procv3.ImmediateResponse{
 		Status:  &typev3.HttpStatus{Code: typev3.StatusCode(code)},
-		Headers: setHeader("content-type", "application/json"),
+		Headers: headers,
 		Body:    body,
 		Details: details,
 	}

@@ -62,7 +62,7 @@ func readRPC(srv *server, req *request) (call, error) {
 	if srv.rpc == nil {
 		return call{}, deny(reasonNoBridge)
 	}
-	return readBody(srv, req, jsonrpc.Rules{Transport: jsonrpc.RPC, Batch: true, MaxBytes: srv.maxBody})
+	return readBody(req, jsonrpc.Rules{Transport: jsonrpc.RPC, Batch: true, MaxBytes: srv.maxBody})
 }
 
 func readMCP(srv *server, req *request) (call, error) {
@@ -111,7 +111,7 @@ func readBodiless(srv *server, req *request, version string) (call, error) {
 }
 
 func readModern(srv *server, req *request, version string) (call, error) {
-	c, err := readBody(srv, req, jsonrpc.Rules{Transport: jsonrpc.MCP, MaxBytes: srv.maxBody})
+	c, err := readBody(req, jsonrpc.Rules{Transport: jsonrpc.MCP, MaxBytes: srv.maxBody})
 	if err != nil {
 		return call{}, err
 	}
@@ -133,7 +133,7 @@ func readModern(srv *server, req *request, version string) (call, error) {
 }
 
 func readLegacy(srv *server, req *request, version string) (call, error) {
-	c, err := readBody(srv, req, jsonrpc.Rules{
+	c, err := readBody(req, jsonrpc.Rules{
 		Transport: jsonrpc.MCP, Batch: srv.batches, Responses: srv.legacy, MaxBytes: srv.maxBody,
 	})
 	if err != nil {
@@ -171,7 +171,7 @@ func readLegacy(srv *server, req *request, version string) (call, error) {
 }
 
 // readBody checks what says how to read the body, then reads it.
-func readBody(srv *server, req *request, rules jsonrpc.Rules) (call, error) {
+func readBody(req *request, rules jsonrpc.Rules) (call, error) {
 	if len(req.header.contentEncoding) > 0 {
 		return call{}, deny(reasonEncoding)
 	}
@@ -201,9 +201,10 @@ func bodyRefused(err error) error {
 }
 
 // plainJSON accepts application/json, its charset absent or utf-8 and nothing
-// else said.
+// else said. A "*" is refused: package mime lets charset*0=utf-8 (RFC 2231)
+// replace a charset=utf-7, in which an upstream would read another message.
 func plainJSON(lines []string) bool {
-	if len(lines) != 1 {
+	if len(lines) != 1 || strings.Contains(lines[0], "*") {
 		return false
 	}
 	media, params, err := mime.ParseMediaType(lines[0])
@@ -244,17 +245,13 @@ func mirrored(req *request, m jsonrpc.Message, modern bool) error {
 	if err := mirror(req.header.mcpMethod, "Mcp-Method", m.Method, needed, m); err != nil {
 		return err
 	}
-	selector := ""
-	if jsonrpc.HasNameHeader(m.Method) {
-		selector = m.Selector
-	} else {
-		needed = false
+	if !jsonrpc.HasNameHeader(m.Method) {
 		if len(req.header.mcpName) == 0 || !m.HasSelector {
 			return nil
 		}
-		selector = m.Selector
+		needed = false
 	}
-	return mirror(req.header.mcpName, "Mcp-Name", selector, needed, m)
+	return mirror(req.header.mcpName, "Mcp-Name", m.Selector, needed, m)
 }
 
 func mirror(lines []string, name, want string, needed bool, m jsonrpc.Message) error {

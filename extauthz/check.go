@@ -190,8 +190,10 @@ func (s *Server) openSession(d *decision) (*session.Session, error) {
 		return nil, &denial{reason: reasonNoUpSession, allow: "POST, GET"}
 	}
 	if d.call.batch && opened.Version != versionBatches {
-		return nil, &denial{reason: reasonBody, detail: jsonrpc.ReasonBatchRefused, code: codeInvalidRequest,
-			text: "a batch is only for sessions that asked for revision " + versionBatches}
+		return nil, &denial{
+			reason: reasonBody, detail: jsonrpc.ReasonBatchRefused, code: codeInvalidRequest,
+			text: "a batch is only for sessions that asked for revision " + versionBatches,
+		}
 	}
 	return &opened, nil
 }

@@ -165,7 +165,7 @@ func TestCheckBeforeAuthentication(t *testing.T) {
 		{"own origin", good.with("origin", baseURL), 0},
 		{"loopback origin", good.with("origin", "http://localhost:3000"), 0},
 		{"allowed origin", good.with("origin", "https://app.example"), 0},
-		{"allowed origin, default port", good.with("origin", "https://app.example:443"), 0},
+		{"allowed origin, spelled otherwise", good.with("origin", "https://app.example:443"), 403},
 		{"foreign origin", good.with("origin", "https://evil.example"), 403},
 		{"origin with allowed as prefix", good.with("origin", "https://app.example.evil.example"), 403},
 		{"null origin", good.with("origin", "null"), 403},
@@ -186,7 +186,8 @@ func TestCheckAnswersPreflightsWithoutCredential(t *testing.T) {
 	srv := newServer()
 	f := newFixture(t, srv)
 	out := f.mustCheck(request{method: "OPTIONS", path: "/servers/" + srv.GetId() + "/mcp", header: [][2]string{
-		{"origin", "http://localhost:3000"}, {"access-control-request-method", "POST"},
+		{"origin", "http://localhost:3000"},
+		{"access-control-request-method", "POST"},
 		{"access-control-request-headers", "authorization, mcp-param-a, x-evil"},
 	}})
 	got := headersOf(out)

@@ -34,7 +34,7 @@ var macKey = token.MACKey{1, 2, 3}
 // fixture is an extauthz with a control that behaves: real gRPC on a socket,
 // the real xDS server and revocation hub, tokens and log in memory.
 type fixture struct {
-	t        *testing.T
+	t        testing.TB
 	server   *extauthz.Server
 	xds      *xds.Server
 	hub      *revocation.Hub
@@ -120,7 +120,7 @@ func (b *syncBuffer) String() string {
 	return b.buf.String()
 }
 
-func newFixture(t *testing.T, servers ...*pb.Server) *fixture {
+func newFixture(t testing.TB, servers ...*pb.Server) *fixture {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	control := &fakeControl{tokens: map[token.Digest]*pb.ResolveResponse{}, headers: map[string]*pb.UpstreamHeadersResponse{}}
@@ -156,7 +156,7 @@ func newFixture(t *testing.T, servers ...*pb.Server) *fixture {
 	t.Cleanup(func() {
 		cancel()
 		<-ended
-		conn.Close()
+		_ = conn.Close()
 	})
 	f.eventually("extauthz is ready", func() bool { return f.server.Ready() == nil })
 	return f

@@ -3,6 +3,7 @@ package extauthz
 import (
 	"errors"
 	"io"
+	"net/http"
 	"sync"
 	"time"
 
@@ -71,6 +72,8 @@ func (g *guard) run() error {
 		return g.sealBody(n, answer)
 	case verdictSealNow:
 		return g.sealStream(n, answer)
+	case verdictAccepted:
+		return g.accept()
 	case verdictWatch:
 		return g.watch(n, nil) // 4.
 	case verdictPass: // an upstream's session id is nobody's but ours to know
@@ -125,9 +128,18 @@ func (g *guard) replace(n *note, a answer) error {
 	return g.drain()
 }
 
-func (g *guard) immediate(code int, details string, body []byte) error {
+// accept answers a notification on /rpc: there is nothing to say (JSON-RPC 2.0,
+// section 4.1).
+func (g *guard) accept() error {
+	if err := g.immediate(http.StatusAccepted, "notification", nil); err != nil {
+		return err
+	}
+	return g.drain()
+}
+
+func (g *guard) immediate(code int, details string, body []byte, lines ...[2]string) error {
 	return g.send(&procv3.ProcessingResponse{
-		Response: &procv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: immediateResponse(code, details, body)},
+		Response: &procv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: immediateResponse(code, details, body, lines)},
 	})
 }
 
@@ -178,7 +190,11 @@ func (g *guard) cut(n *note, why error) error {
 		out = refused.outward()
 	}
 	body := errorBody(n.Transport, n.ID, out, errorData{RequestID: n.Request})
-	if err := g.immediate(out.status, "refused_after_check", body); err != nil {
+	var lines headerLines
+	if out.status == http.StatusUnauthorized {
+		lines = headerLines{{"www-authenticate", challenge(g.server.snapshot.Load(), n.Server, n.Transport, true)}}
+	}
+	if err := g.immediate(out.status, "refused_after_check", body, lines...); err != nil {
 		return err
 	}
 	return g.drain()

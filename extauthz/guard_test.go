@@ -177,6 +177,7 @@ func TestGuardReplacesWhatMayNotPass(t *testing.T) {
 	mcp := mcpCall(srv.GetId(), value, toolsList).with("mcp-session-id", session)
 	note := mcpCall(srv.GetId(), value, initialized).with("mcp-session-id", session)
 	rpc := rpcCall(srv.GetId(), value, toolsList)
+	rpcNote := rpcCall(srv.GetId(), value, initialized)
 	opener := mcpCall(srv.GetId(), value, initialize)
 	html, jsonType, sse := "text/html", "application/json; charset=utf-8", "text/event-stream"
 	for _, row := range []struct {
@@ -196,6 +197,9 @@ func TestGuardReplacesWhatMayNotPass(t *testing.T) {
 		{"202 to a request", mcp, "202", "", true, 502},
 		{"202 to a notification", note, "202", "", false, 0},
 		{"204 to a notification", note, "204", "", true, 0},
+		{"JSON to a notification on /rpc", rpcNote, "200", jsonType, false, 202},
+		{"nothing to a notification on /rpc", rpcNote, "204", "", true, 202},
+		{"error to a notification on /rpc", rpcNote, "500", html, false, 500},
 		{"html error", mcp, "500", html, false, 500},
 		{"html 404", mcp, "404", html, false, 404},
 		{"JSON error", mcp, "500", jsonType, false, 0},
@@ -220,7 +224,7 @@ func TestGuardReplacesWhatMayNotPass(t *testing.T) {
 			if got != row.want {
 				t.Errorf("status %d, want %d", got, row.want)
 			}
-			if row.want != 0 {
+			if row.want >= 400 {
 				var body struct{ Error struct{ Code int } }
 				if err := json.Unmarshal(out.GetImmediateResponse().GetBody(), &body); err != nil || body.Error.Code != -31502 {
 					t.Errorf("body %s", out.GetImmediateResponse().GetBody())

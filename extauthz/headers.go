@@ -3,6 +3,7 @@ package extauthz
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -54,7 +55,9 @@ func (c *headerCache) of(ctx context.Context, srv *server) ([]upstreamHeader, er
 	if found.revision == srv.headersRevision {
 		return found.headers, nil
 	}
-	wait := c.once.DoChan(srv.id.String(), func() (any, error) {
+	// One flight per revision: who has a newer record waits for its own.
+	flight := srv.id.String() + "/" + strconv.FormatInt(srv.headersRevision, 10)
+	wait := c.once.DoChan(flight, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), headersDeadline)
 		defer cancel()
 		return c.fetch(ctx, srv)

@@ -50,7 +50,9 @@ func TestCheckLegacySession(t *testing.T) {
 	_, second := f.token(srv.GetId())
 	_, elsewhere := f.token(other.GetId())
 	guard := f.dial()
-	seal := func(server, token, upstream string) string { return guard.initialize(t, mcpCall(server, token, initialize), upstream) }
+	seal := func(server, token, upstream string) string {
+		return guard.initialize(t, mcpCall(server, token, initialize), upstream)
+	}
 	session, plain := seal(srv.GetId(), value, "up-1"), seal(srv.GetId(), value, "")
 	batches := guard.initialize(t, mcpCall(other.GetId(), elsewhere, strings.Replace(initialize, "2025-11-25", "2025-03-26", 1)), "")
 	in := mcpCall(srv.GetId(), value, toolsList)

@@ -29,6 +29,7 @@ const (
 const (
 	markFaults = "0"    // only when it is not plain JSON with a status that may pass
 	markSeal   = "seal" // always: it may open a session
+	markAll    = "list" // always
 )
 
 // note is what Check tells Guard about a request, through Envoy and nobody

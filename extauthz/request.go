@@ -37,7 +37,7 @@ type request struct {
 	transport jsonrpc.Transport
 	header    header
 	body      []byte
-	cut       bool // the body is longer than what Check was shown, or than allowed
+	cut       bool   // the body is longer than what Check was shown, or than allowed
 	cors      string // the allowed origin that asks, "" without one; set by admit
 }
 

@@ -15,14 +15,15 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/arbiter-gateway/arbiter/extauthz/jsonrpc"
+	"github.com/arbiter-gateway/arbiter/internal/identity"
 )
 
 // respond is step 8: what Envoy does with the request.
 func respond(d *decision) (*authv3.CheckResponse, error) {
-	if !d.allowed || d.denied != nil {
-		return refuse(d), nil
+	if d.allowed && d.denied == nil {
+		return allow(d)
 	}
-	return allow(d)
+	return refuse(d), nil
 }
 
 // refuse answers the caller in the upstream's place.
@@ -41,7 +42,8 @@ func refuse(d *decision) *authv3.CheckResponse {
 	}
 	switch {
 	case status == http.StatusUnauthorized:
-		headers = append(headers, [2]string{"www-authenticate", challenge(d)})
+		headers = append(headers, [2]string{"www-authenticate", challenge(
+			d.snap, d.req.server, d.req.transport, d.denied.reason != reasonNoCredential)})
 	case d.denied.allow != "":
 		headers = append(headers, [2]string{"allow", d.denied.allow})
 	case d.denied.retryAfter > 0:
@@ -60,14 +62,14 @@ func refuse(d *decision) *authv3.CheckResponse {
 
 // challenge is the WWW-Authenticate of a 401 (RFC 6750, section 3; RFC 9728,
 // section 5.1). It names what was dialled, whether or not it exists.
-func challenge(d *decision) string {
+func challenge(snap *Snapshot, server identity.ServerID, dialled jsonrpc.Transport, presented bool) string {
 	transport := "mcp"
-	if d.req.transport == jsonrpc.RPC {
+	if dialled == jsonrpc.RPC {
 		transport = "rpc"
 	}
-	text := `Bearer resource_metadata="` + d.snap.gateway.base.text +
-		"/.well-known/oauth-protected-resource/servers/" + d.req.server.String() + "/" + transport + `", scope="mcp:connect tools:call"`
-	if d.denied.reason != reasonNoCredential {
+	text := `Bearer resource_metadata="` + snap.gateway.base.text +
+		"/.well-known/oauth-protected-resource/servers/" + server.String() + "/" + transport + `", scope="mcp:connect tools:call"`
+	if presented {
 		text += `, error="invalid_token"`
 	}
 	return text
@@ -118,8 +120,11 @@ func allow(d *decision) (*authv3.CheckResponse, error) {
 		return nil, err
 	}
 	mark := markFaults
-	if d.call.opener {
+	switch {
+	case d.call.opener:
 		mark = markSeal
+	case d.req.transport == jsonrpc.RPC && !d.call.answered():
+		mark = markAll // whatever a notification is answered with becomes 202
 	}
 	to := d.route.target
 	metadata := &structpb.Struct{Fields: map[string]*structpb.Value{
@@ -164,7 +169,7 @@ func noteFor(d *decision) *note {
 // section 1, "Towards the upstream"). Envoy has already removed every
 // x-arbiter-*, x-envoy-* and x-forwarded-client-cert that the client sent.
 func upstreamHeaders(d *decision) (set headerLines, remove []string) {
-	limit := "x-envoy-upstream-rq-per-try-timeout-ms" // ends with the answer's headers
+	limit := "x-envoy-upstream-rq-per-try-timeout-ms"                  // ends with the answer's headers
 	unanswered := d.req.method != http.MethodGet && !d.call.answered() // 202 passes without a look
 	if d.req.transport == jsonrpc.RPC || d.call.opener || unanswered {
 		limit = "x-envoy-upstream-rq-timeout-ms" // ends with the answer

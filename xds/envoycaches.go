@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -63,7 +64,12 @@ func (e *envoyCaches) publish(r Resources) error {
 		return err
 	}
 	var before map[string]map[string]string
-	e.replicas.edit(func() { before, e.replicas.published = e.replicas.published, versions })
+	e.replicas.edit(func() {
+		before, e.replicas.published = e.replicas.published, versions
+		for me := range e.replicas.live {
+			me.retry()
+		}
+	})
 
 	order := envoyTypes()
 	for _, typeURL := range order {
@@ -173,11 +179,11 @@ func (w *envoyWatch) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscovery
 		}
 		delete(t.inFlight, r.GetResponseNonce())
 		if refusal := r.GetErrorDetail(); refusal != nil {
-			t.refused = refusal.GetMessage()
+			t.refused, t.again = strings.TrimSpace(refusal.GetMessage()), slices.Sorted(maps.Keys(sent))
 			w.log.Error("envoy refused a configuration", "type", r.GetTypeUrl(), "reason", t.refused)
 			return
 		}
-		t.refused = ""
+		t.refused, t.again = "", nil
 		for name, version := range sent {
 			if t.has[name] = version; version == "" {
 				delete(t.has, name)
@@ -185,6 +191,26 @@ func (w *envoyWatch) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscovery
 		}
 	})
 	return nil
+}
+
+// retry forgets what an Envoy has refused, and has it sent again: the caches
+// take a refused resource for delivered, though others of its message may be
+// good and not applied either. In delta xDS one asks for a resource again by
+// giving up its name; whoever subscribes by name then has to take it up again.
+// Called with replicas.mu.
+func (me *replica) retry() {
+	for typeURL, t := range me.types {
+		if len(t.again) == 0 || len(me.again) > cap(me.again)-2 { // a stuck stream keeps its refusal
+			continue
+		}
+		me.again <- &discoveryv3.DeltaDiscoveryRequest{
+			TypeUrl: typeURL, ResourceNamesSubscribe: t.again, ResourceNamesUnsubscribe: t.again,
+		}
+		if typeURL == resourcev3.RouteType || typeURL == resourcev3.SecretType {
+			me.again <- &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: t.again}
+		}
+		t.refused, t.again = "", nil
+	}
 }
 
 // acked is the state of one type; a resumed stream begins with what Envoy has.

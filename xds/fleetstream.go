@@ -37,6 +37,7 @@ type fleetStream struct {
 type sentBatch struct {
 	nonce    string
 	names    []Name
+	of       int64 // revision that it is part of
 	revision int64 // reached when this and all before it are confirmed; 0: none
 	answered bool
 }
@@ -144,7 +145,7 @@ func (s *fleetStream) send(d delta, revision int64) error {
 		}
 		s.nonces++
 		r.Nonce = strconv.FormatInt(s.nonces, 10)
-		s.sent = append(s.sent, &sentBatch{nonce: r.GetNonce(), names: names})
+		s.sent = append(s.sent, &sentBatch{nonce: r.GetNonce(), names: names, of: revision})
 		if err := s.in.Send(r); err != nil {
 			return err
 		}
@@ -196,7 +197,7 @@ func (s *fleetStream) answered(r *discoveryv3.DeltaDiscoveryRequest) {
 			s.refused[name] = struct{}{}
 		}
 		s.log.Error("extauthz refused a change", "type", r.GetTypeUrl(), "reason", refusal.GetMessage())
-		s.replicas.edit(func() { s.me.refused = refusal.GetMessage() })
+		s.replicas.edit(func() { s.me.refused, s.me.refusedAt = refusal.GetMessage(), max(batch.of, s.reached) })
 	}
 	s.confirm()
 }

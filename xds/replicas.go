@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
 // Replica is one connected Envoy or extauthz.
@@ -38,9 +40,14 @@ type replica struct {
 	since    time.Time
 	replaced chan struct{} // closed when a newer stream of the node arrives
 
-	revision int64               // extauthz
-	types    map[string]*ackedBy // envoy: by type URL
-	refused  string
+	// Of an extauthz.
+	revision  int64
+	refused   string
+	refusedAt int64 // newest revision that the refusal holds back
+
+	// Of an Envoy.
+	types map[string]*ackedBy                     // by type URL
+	again chan *discoveryv3.DeltaDiscoveryRequest // said in the Envoy's place: retry
 }
 
 // ackedBy is what an Envoy has of one type.
@@ -48,6 +55,7 @@ type ackedBy struct {
 	has      map[string]string            // name to version, as confirmed
 	inFlight map[string]map[string]string // by nonce: name to version, "" for removed
 	refused  string
+	again    []string // names in what was refused
 }
 
 // replicas knows who is connected and what they run.
@@ -68,7 +76,7 @@ func newReplicas() *replicas {
 func (r *replicas) add(role Role, node string) *replica {
 	me := &replica{
 		role: role, node: node, since: time.Now(),
-		replaced: make(chan struct{}), types: map[string]*ackedBy{},
+		replaced: make(chan struct{}), types: map[string]*ackedBy{}, again: make(chan *discoveryv3.DeltaDiscoveryRequest, 16),
 	}
 	r.edit(func() {
 		for other := range r.live {
@@ -97,12 +105,19 @@ func (r *replicas) edit(change func()) {
 
 // current reports whether an Envoy has exactly what is published. Called with mu.
 func (r *replicas) current(me *replica) bool {
-	for typeURL, want := range r.published {
-		if t := me.types[typeURL]; t == nil || !maps.Equal(t.has, want) {
+	for typeURL := range r.published {
+		if !r.has(me, typeURL) {
 			return false
 		}
 	}
 	return r.published != nil
+}
+
+// has reports whether an Envoy has confirmed all of a type, and nothing else is
+// on its way. Called with mu.
+func (r *replicas) has(me *replica, typeURL string) bool {
+	t := me.types[typeURL]
+	return t != nil && len(t.inFlight) == 0 && maps.Equal(t.has, r.published[typeURL])
 }
 
 // Replicas lists who is connected, sorted by role and node.
@@ -123,16 +138,14 @@ func (s *Server) Replicas() []Replica {
 	return all
 }
 
+// refusal is what a replica has refused and has not taken since.
 func (me *replica) refusal() string {
-	if me.refused != "" {
-		return me.refused
-	}
 	for _, typeURL := range slices.Sorted(maps.Keys(me.types)) {
 		if t := me.types[typeURL]; t.refused != "" {
 			return t.refused
 		}
 	}
-	return ""
+	return me.refused
 }
 
 // Applied waits until every connected Envoy has confirmed what SetEnvoy
@@ -161,7 +174,7 @@ func (r *replicas) missing(revision int64) ([]string, <-chan struct{}, error) {
 		if me.role == RoleEnvoy && r.current(me) || me.role == RoleExtauthz && me.revision >= revision {
 			continue
 		}
-		if refusal := me.refusal(); refusal != "" {
+		if refusal := me.refusal(); refusal != "" && (me.role == RoleEnvoy || me.refusedAt >= revision) {
 			return nil, nil, &NotAppliedError{Role: me.role, Node: me.node, Detail: refusal}
 		}
 		names = append(names, string(me.role)+" "+me.node)

@@ -123,7 +123,7 @@ func (s *Server) DeltaAggregatedResources(stream deltaStream) error {
 	log.Info("replica connected")
 	defer log.Info("replica gone")
 
-	in := receive(stream, first, me.replaced)
+	in := receive(stream, first, me)
 	if role == RoleExtauthz {
 		return s.fleet.serve(in, s.replicas, me, log)
 	}
@@ -145,14 +145,18 @@ type inbound struct {
 	deltaStream
 	requests chan *discoveryv3.DeltaDiscoveryRequest // closed when the client is done
 	replaced <-chan struct{}
+	again    <-chan *discoveryv3.DeltaDiscoveryRequest
 }
 
 var errReplaced = status.Error(codes.Aborted, "a newer stream of this node has taken over")
 
 // receive starts reading. The goroutine ends with the RPC: its context ends
 // when the handler returns.
-func receive(stream deltaStream, first *discoveryv3.DeltaDiscoveryRequest, replaced <-chan struct{}) *inbound {
-	in := &inbound{deltaStream: stream, requests: make(chan *discoveryv3.DeltaDiscoveryRequest), replaced: replaced}
+func receive(stream deltaStream, first *discoveryv3.DeltaDiscoveryRequest, me *replica) *inbound {
+	in := &inbound{
+		deltaStream: stream, requests: make(chan *discoveryv3.DeltaDiscoveryRequest),
+		replaced: me.replaced, again: me.again,
+	}
 	go func() {
 		defer close(in.requests)
 		for request := first; ; {
@@ -177,6 +181,8 @@ func (in *inbound) Recv() (*discoveryv3.DeltaDiscoveryRequest, error) {
 		if !ok {
 			return nil, io.EOF
 		}
+		return request, nil
+	case request := <-in.again:
 		return request, nil
 	case <-in.replaced:
 		return nil, errReplaced

@@ -208,6 +208,9 @@ func TestEnvoyRefusalIsReported(t *testing.T) {
 	if err := g.publish(t, func(s *xds.State) { s.Certificate, s.Key = other[:len(other)/2], secret.New(key) }); err == nil {
 		t.Error("half a certificate was applied")
 	}
+	if err := g.publish(t, func(s *xds.State) { s.Certificate, s.Key = other[:len(other)/2], secret.New(key) }); !errors.As(err, &refusal) {
+		t.Errorf("the same half a second time: %v", err)
+	}
 	if err := g.publish(t, func(*xds.State) {}); err != nil {
 		t.Errorf("a good configuration: %v", err)
 	}
@@ -246,5 +249,26 @@ func TestEnvoyReconnects(t *testing.T) {
 	to.cluster, to.host = xds.ProfileName(true, own.pem), "private.example"
 	if got := g.do(t, g.client(true), "POST", "/servers/"+g.route(to)+"/rpc", `{}`); got.status != 200 {
 		t.Errorf("after control's return: %+v", got)
+	}
+}
+
+// TestEnvoyPartlyRefused holds that what was good in a refused message is not
+// lost: it arrives when the bad part is mended, though it did not change.
+func TestEnvoyPartlyRefused(t *testing.T) {
+	g := startGateway(t, nil)
+	own := newAuthority(t)
+	err := g.publish(t, func(s *xds.State) { s.CAs, s.SystemRoots = []string{own.pem}, "/nonexistent/roots.pem" })
+	var refusal *xds.NotAppliedError
+	if !errors.As(err, &refusal) || !strings.Contains(refusal.Detail, "/nonexistent/roots.pem") {
+		t.Errorf("Applied says %v", err)
+	}
+	if err := g.publish(t, func(s *xds.State) { s.CAs = []string{own.pem} }); err != nil {
+		t.Fatal(err)
+	}
+	private := newTLSUpstream(t, own, "private.example", answerJSON(`{}`))
+	to := toURL(private.URL)
+	to.cluster, to.host = xds.ProfileName(true, own.pem), "private.example"
+	if got := g.do(t, g.client(true), "POST", "/servers/"+g.route(to)+"/rpc", `{}`); got.status != 200 {
+		t.Errorf("got %+v", got)
 	}
 }

@@ -72,7 +72,7 @@ func (s *shell) serve() *shell {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	listener, err := net.Listen("unix", filepath.Join(s.dir, adminSocket))
+	listener, err := new(net.ListenConfig).Listen(s.t.Context(), "unix", filepath.Join(s.dir, adminSocket))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -133,10 +133,9 @@ func (o outcome) fails(part string) {
 	}
 }
 
-// object decodes what --json printed.
-func (o outcome) object() map[string]any {
+// printed decodes what --json printed.
+func printed[T any](o outcome) (out T) {
 	o.t.Helper()
-	var out map[string]any
 	if err := json.Unmarshal([]byte(o.ok().stdout), &out); err != nil {
 		o.t.Fatalf("%s: %v", o.stdout, err)
 	}

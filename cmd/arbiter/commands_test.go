@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/arbiter-gateway/arbiter/control/api"
 	"github.com/arbiter-gateway/arbiter/internal/store"
 	"github.com/arbiter-gateway/arbiter/internal/token"
 )
@@ -21,17 +22,17 @@ func TestServerCommands(t *testing.T) {
 		"--origin", "https://a.example", "--origin", "https://b.example", "--label", "team=a", "--max-body", "64KiB",
 		"--call-limit", "90s", "--denials", "http", "--batches").
 		ok("demo", "http://127.0.0.1:9000/mcp", "legacy, modern", "https://a.example, https://b.example", "team=a", "65536 bytes", "1m30s", "https://localhost:8443/servers/")
-	id := s.run("server", "show", "demo", "--json").object()["id"].(string)
+	id := printed[api.Server](s.run("server", "show", "demo", "--json")).ID
 	s.run("server", "show", id).ok("demo", id)
 	s.run("server", "show", strings.ToUpper(id)).ok(id)
 	s.run("--json", "server", "add", "second", "--mcp", "http://h").ok(`"name": "second"`)
 	s.run("server", "list").ok("NAME", "demo", "second", "enabled")
-	if items := s.run("server", "list", "--json").object()["items"].([]any); len(items) != 2 {
-		t.Errorf("listed %v", items)
+	if list := printed[api.List[api.Server]](s.run("server", "list", "--json")); len(list.Items) != 2 {
+		t.Errorf("listed %v", list)
 	}
 	s.run("server", "update", "demo", "--name", "renamed", "--rpc", "", "--origin", "", "--label", "team=", "--no-batches").ok("renamed")
-	got := s.run("server", "show", "renamed", "--json").object()
-	if got["rpc"] != nil || len(got["allowed_origins"].([]any)) != 0 || len(got["labels"].(map[string]any)) != 0 || got["batches"] != false || got["denials"] != "http" {
+	got := printed[api.Server](s.run("server", "show", "renamed", "--json"))
+	if got.RPC != "" || len(got.AllowedOrigins) != 0 || len(got.Labels) != 0 || got.Batches || got.Denials != "http" {
 		t.Errorf("updated %v", got)
 	}
 	s.run("server", "disable", "renamed").ok("disabled " + id)
@@ -40,7 +41,7 @@ func TestServerCommands(t *testing.T) {
 	s.run("server", "delete", "renamed").ok("deleted "+id, "1 of 2 replicas confirmed", "100 streams ended", "12 ms", "b")
 	s.run("server", "show", "renamed").fails(`there is no server "renamed"`)
 	s.run("server", "show", id).fails("no such server")
-	if got := s.run("server", "delete", "second", "--json").object(); got["revocation"].(map[string]any)["streams_ended"] != 100.0 {
+	if got := printed[api.Deleted](s.run("server", "delete", "second", "--json")); *got.Revocation.StreamsEnded != 100 {
 		t.Errorf("deleted %v", got)
 	}
 }
@@ -72,7 +73,8 @@ func TestServerHeaders(t *testing.T) {
 	if !strings.Contains(moved.stderr, "headers were dropped (X-Api-Key, Authorization)") {
 		t.Errorf("stderr %q", moved.stderr)
 	}
-	if s.run("server", "update", "demo", "--header", "X-Api-Key=@"+file).ok(); len(s.run("server", "update", "demo", "--header", "", "--json").object()["header_names"].([]any)) != 0 {
+	s.run("server", "update", "demo", "--header", "X-Api-Key=@"+file).ok("X-Api-Key")
+	if got := printed[api.Server](s.run("server", "update", "demo", "--header", "", "--json")); len(got.HeaderNames) != 0 {
 		t.Error("the header is still there")
 	}
 }
@@ -81,8 +83,7 @@ func TestServerHeaders(t *testing.T) {
 func TestCommandsRejectSecretsAsArguments(t *testing.T) {
 	s := newShell(t).serve()
 	s.run("server", "add", "demo", "--mcp", "http://h").ok()
-	made := s.run("token", "create", "demo", "--json").object()
-	value := made["token"].(string)
+	value := printed[api.Token](s.run("token", "create", "demo", "--json")).Token
 	for _, test := range []struct {
 		name, want string
 		args       []string
@@ -121,16 +122,16 @@ func TestTokenCommands(t *testing.T) {
 	if err != nil || row.Name != "agent" || !row.ExpiresAt.Equal(cliTime.Add(30*24*time.Hour)) || strings.Join(row.Scopes, " ") != "mcp:connect tools:call:a,b" {
 		t.Errorf("stored %+v, %v", row, err)
 	}
-	whole := s.run("token", "create", "demo", "--expires", "12h", "--json").object()
-	if whole["token"] == nil || whole["expires_at"] != "2026-11-22T00:00:00Z" || whole["scopes"] != nil {
-		t.Errorf("created %v", whole)
+	whole := printed[api.Token](s.run("token", "create", "demo", "--expires", "12h", "--json"))
+	if whole.Token == "" || !whole.ExpiresAt.Equal(cliTime.Add(12*time.Hour)) || whole.Scopes != nil {
+		t.Errorf("created token %s until %s, scopes %q", whole.ID, whole.ExpiresAt, whole.Scopes)
 	}
 	list := s.run("token", "list", "demo").ok(row.ID, "agent", "mcp:connect tools:call:a,b", "not narrowed", "never")
 	if strings.Contains(list.stdout, value) {
 		t.Error("the value is in the list")
 	}
-	if items := s.run("token", "list", "demo", "--json").object()["items"].([]any); len(items) != 2 {
-		t.Errorf("listed %v", items)
+	if list := printed[api.List[api.Token]](s.run("token", "list", "demo", "--json")); len(list.Items) != 2 {
+		t.Errorf("listed %v", list)
 	}
 	s.run("token", "delete", "demo", row.ID).ok("deleted "+row.ID, "1 of 2 replicas confirmed", "100 streams ended", "12 ms")
 	s.run("token", "delete", "demo", row.ID).fails("no such token")
@@ -231,7 +232,7 @@ func TestUnreadableAnswers(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newShell(t)
-			listener, err := net.Listen("unix", filepath.Join(s.dir, adminSocket))
+			listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(s.dir, adminSocket))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,7 +246,9 @@ func TestUnreadableAnswers(t *testing.T) {
 			if err := server.Close(); err != nil {
 				t.Error(err)
 			}
-			<-done
+			if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+				t.Error(err)
+			}
 		})
 	}
 }
@@ -255,7 +258,7 @@ func TestHelpAndVersion(t *testing.T) {
 	s.run("--help").ok("server add", "token create", "doctor")
 	s.run("server", "add", "--help").ok("--header=NAME=@FILE")
 	s.run("version").ok("arbiter ")
-	if s.run("version", "--json").object()["version"] == "" {
+	if printed[map[string]string](s.run("version", "--json"))["version"] == "" {
 		t.Error("no version")
 	}
 }

@@ -33,7 +33,7 @@ func (p *program) prepareData() error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("data directory: %w", err)
 		}
-		if err := os.Chmod(dir, 0o700); err != nil {
+		if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory
 			return fmt.Errorf("data directory: %w", err)
 		}
 	}

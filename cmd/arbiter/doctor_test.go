@@ -16,7 +16,7 @@ import (
 func healthy(t *testing.T) *shell {
 	t.Helper()
 	s := newShell(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 	if strings.Contains(out.stdout, "problem ") {
 		t.Errorf("a problem in\n%s", out.stdout)
 	}
-	if got := s.run("doctor", "--json").object(); got["ok"] != true || got["status"].(map[string]any)["listen"] != s.status.Listen {
+	if got := printed[diagnosis](s.run("doctor", "--json")); !got.OK || got.Status.Listen != s.status.Listen {
 		t.Errorf("diagnosis %v", got)
 	}
 }

@@ -70,6 +70,16 @@ func (s *settings) table() []setting {
 	}
 }
 
+// settingsHelp lists every key, for the help of the commands that take them.
+func settingsHelp() string {
+	var out strings.Builder
+	out.WriteString("Keys of the configuration file; each also in the environment as ARBITER_KEY in upper case:\n\n")
+	for _, known := range new(settings).table() {
+		fmt.Fprintf(&out, "  %-24s %s\n", known.key, known.help)
+	}
+	return out.String()
+}
+
 // readSettings reads the file, then the environment, then fills in defaults.
 func readSettings(file string, environ []string) (*settings, error) {
 	s := &settings{

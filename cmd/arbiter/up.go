@@ -19,6 +19,9 @@ type upCmd struct {
 	Demo bool `default:"true" negatable:"" help:"Run the demo MCP server and register it."`
 }
 
+// Help lists the keys of the configuration.
+func (configFlags) Help() string { return settingsHelp() }
+
 // readyWithin is how long a start may take before it counts as failed.
 const readyWithin = 60 * time.Second
 
@@ -161,4 +164,3 @@ func (c *envoyCmd) Run(p *program) error {
 	}
 	return data.Run(p.ctx)
 }
-

@@ -24,7 +24,7 @@ const (
 // way that people go: over the API on the admin socket.
 func (r *roles) welcome(ctx context.Context, tools *demo.Server) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // told to stop
 	}
 	if tools == nil {
 		_, err := fmt.Fprintf(r.p.stdout, "\nArbiter is ready at %s\n", r.settings.BaseURL)

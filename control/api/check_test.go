@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -49,22 +50,48 @@ func labelsOf(n int) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
-// TestServerFields: each row is one field over a server that is good without
-// it. An empty want accepts, else it is the field that is at fault.
-func TestServerFields(t *testing.T) {
-	quoted := func(s string) string { out, _ := json.Marshal(s); return string(out) }
-	long := func(n int) string { return quoted(strings.Repeat("x", n)) }
-	ca := certificate(t)
-	key := strings.ReplaceAll(ca, "CERTIFICATE", "PRIVATE KEY")
-	broken := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}))
+// longText is a JSON string of n characters.
+func longText(n int) string { return strconv.Quote(strings.Repeat("x", n)) }
+
+// fieldTest is one field over a server that is good without it. An empty want
+// accepts, else it is the field that is at fault.
+type fieldTest struct{ name, field, value, want string }
+
+func runFieldTests(t *testing.T, tests []fieldTest) {
+	t.Helper()
 	f := newFixture(t)
-	for _, test := range []struct{ name, field, value, want string }{
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f.t = t
+			fields := map[string]json.RawMessage{"name": json.RawMessage(`"demo"`), "mcp": json.RawMessage(`"http://h"`)}
+			fields[test.field] = json.RawMessage(test.value)
+			body, err := json.Marshal(fields)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := f.do("POST", "/api/v1/servers", string(body))
+			if test.want == "" {
+				var made api.ChangedServer
+				got.want(http.StatusCreated, &made)
+				f.do("DELETE", "/api/v1/servers/"+made.ID, "").want(http.StatusOK, nil)
+				return
+			}
+			problem := got.wantProblem(http.StatusBadRequest, "")
+			if problem.Errors[0].Field != test.want || problem.Errors[0].Detail == "" {
+				t.Errorf("faults %+v, want one of %q", problem.Errors, test.want)
+			}
+		})
+	}
+}
+
+func TestServerName(t *testing.T) {
+	runFieldTests(t, []fieldTest{
 		{"name", "name", `"a server/1 – ü"`, ""},
-		{"longest name", "name", long(100), ""},
+		{"longest name", "name", longText(100), ""},
 		{"name of no text", "name", `1`, "name"},
 		{"empty name", "name", `""`, "name"},
 		{"null name", "name", `null`, "name"},
-		{"too long name", "name", long(101), "name"},
+		{"too long name", "name", longText(101), "name"},
 		{"control character in name", "name", `"a\u0007b"`, "name"},
 		{"newline in name", "name", `"a\nb"`, "name"},
 		{"direction override in name", "name", `"a\u202eb"`, "name"},
@@ -75,7 +102,11 @@ func TestServerFields(t *testing.T) {
 		{"name is a UUID without dashes", "name", `"0190b6a17f3e4c1d9a2b3c4d5e6f7081"`, "name"},
 		{"name is a UUID in braces", "name", `"{0190b6a1-7f3e-4c1d-9a2b-3c4d5e6f7081}"`, "name"},
 		{"name is a UUID as URN", "name", `"urn:uuid:0190b6a1-7f3e-4c1d-9a2b-3c4d5e6f7081"`, "name"},
+	})
+}
 
+func TestServerUpstreams(t *testing.T) {
+	runFieldTests(t, []fieldTest{
 		{"mcp by address", "mcp", `"http://10.1.2.3:8080/base"`, ""},
 		{"mcp of another scheme", "mcp", `"ftp://h/"`, "mcp"},
 		{"mcp with a password", "mcp", `"http://u:p@h/"`, "mcp"},
@@ -84,14 +115,25 @@ func TestServerFields(t *testing.T) {
 		{"rpc", "rpc", `"https://h/rpc"`, ""},
 		{"rpc that is no URL", "rpc", `"h"`, "rpc"},
 		{"rpc of no text", "rpc", `[]`, "rpc"},
+	})
+}
 
-		{"ca", "ca", quoted("a comment\n" + ca + ca), ""},
+func TestServerCA(t *testing.T) {
+	ca := certificate(t)
+	key := strings.ReplaceAll(ca, "CERTIFICATE", "PRIVATE KEY")
+	broken := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}))
+	runFieldTests(t, []fieldTest{
+		{"ca", "ca", strconv.Quote("a comment\n" + ca + ca), ""},
 		{"ca of nothing", "ca", `"hello"`, "ca"},
-		{"ca with a private key", "ca", quoted(ca + key), "ca"},
-		{"ca with a broken certificate", "ca", quoted(ca + broken), "ca"},
-		{"ca that is cut", "ca", quoted(ca + ca[:len(ca)/2]), "ca"},
-		{"ca that is too long", "ca", quoted(ca + strings.Repeat("#", 48<<10)), "ca"},
+		{"ca with a private key", "ca", strconv.Quote(ca + key), "ca"},
+		{"ca with a broken certificate", "ca", strconv.Quote(ca + broken), "ca"},
+		{"ca that is cut", "ca", strconv.Quote(ca + ca[:len(ca)/2]), "ca"},
+		{"ca that is too long", "ca", strconv.Quote(ca + strings.Repeat("#", 48<<10)), "ca"},
+	})
+}
 
+func TestServerEras(t *testing.T) {
+	runFieldTests(t, []fieldTest{
 		{"eras legacy", "eras", `["legacy"]`, ""},
 		{"eras both", "eras", `["modern","legacy"]`, ""},
 		{"eras null", "eras", `null`, ""},
@@ -99,7 +141,11 @@ func TestServerFields(t *testing.T) {
 		{"unknown era", "eras", `["legacy","future"]`, "eras.1"},
 		{"era twice", "eras", `["legacy","legacy"]`, "eras.1"},
 		{"eras as text", "eras", `"legacy"`, "eras"},
+	})
+}
 
+func TestServerOrigins(t *testing.T) {
+	runFieldTests(t, []fieldTest{
 		{"origins", "allowed_origins", `["https://a.example","http://127.0.0.1:3000","http://[::1]:1","vscode-webview://x"]`, ""},
 		{"most origins", "allowed_origins", repeated(`"https://h%d"`, 32), ""},
 		{"too many origins", "allowed_origins", repeated(`"https://h%d"`, 33), "allowed_origins"},
@@ -122,18 +168,26 @@ func TestServerFields(t *testing.T) {
 		{"origin with a space", "allowed_origins", `["https://a b"]`, "allowed_origins.0"},
 		{"too long origin", "allowed_origins", `["https://` + strings.Repeat("x", 300) + `"]`, "allowed_origins.0"},
 		{"origin twice", "allowed_origins", `["https://a","https://a"]`, "allowed_origins.1"},
+	})
+}
 
+func TestServerLabels(t *testing.T) {
+	runFieldTests(t, []fieldTest{
 		{"labels", "labels", `{"team/a.b-c_d":"ü x","empty":""}`, ""},
 		{"most labels", "labels", labelsOf(32), ""},
 		{"too many labels", "labels", labelsOf(33), "labels"},
 		{"empty label", "labels", `{"":"x"}`, "labels."},
 		{"label with a space", "labels", `{"a b":"x"}`, "labels.a b"},
 		{"too long label", "labels", `{"` + strings.Repeat("k", 64) + `":"x"}`, "labels." + strings.Repeat("k", 64)},
-		{"too long label value", "labels", `{"a":` + long(257) + `}`, "labels.a"},
+		{"too long label value", "labels", `{"a":` + longText(257) + `}`, "labels.a"},
 		{"control character in label value", "labels", `{"a":"\u0000"}`, "labels.a"},
 		{"label of no text", "labels", `{"a":1}`, "labels.a"},
 		{"labels as array", "labels", `[]`, "labels"},
+	})
+}
 
+func TestServerLimits(t *testing.T) {
+	runFieldTests(t, []fieldTest{
 		{"limits", "limits", `{"max_body":1024,"call_limit_seconds":1}`, ""},
 		{"largest limits", "limits", `{"max_body":4194304,"call_limit_seconds":86400}`, ""},
 		{"limits null", "limits", `null`, ""},
@@ -145,23 +199,31 @@ func TestServerFields(t *testing.T) {
 		{"short call limit", "limits", `{"call_limit_seconds":0}`, "limits.call_limit_seconds"},
 		{"long call limit", "limits", `{"call_limit_seconds":86401}`, "limits.call_limit_seconds"},
 		{"overflowing call limit", "limits", `{"call_limit_seconds":9223372036854775807}`, "limits.call_limit_seconds"},
+	})
+}
 
+func TestServerBatchesAndDenials(t *testing.T) {
+	runFieldTests(t, []fieldTest{
 		{"batches", "batches", `true`, ""},
 		{"batches of text", "batches", `"yes"`, "batches"},
 		{"denials", "denials", `"http"`, ""},
 		{"denials null", "denials", `null`, ""},
 		{"unknown denials", "denials", `"x"`, "denials"},
+	})
+}
 
+func TestServerHeaders(t *testing.T) {
+	runFieldTests(t, []fieldTest{
 		{"header", "headers", `[{"name":"Authorization","value":"Bearer abc def"}]`, ""},
-		{"longest header", "headers", `[{"name":"X-Key","value":` + long(8<<10) + `}]`, ""},
+		{"longest header", "headers", `[{"name":"X-Key","value":` + longText(8<<10) + `}]`, ""},
 		{"most headers", "headers", repeated(`{"name":"X-%d","value":"v"}`, 32), ""},
 		{"too many headers", "headers", repeated(`{"name":"X-%d","value":"v"}`, 33), "headers"},
 		{"header twice", "headers", `[{"name":"X-Key","value":"v"},{"name":"x-key","value":"w"}]`, "headers.1.name"},
 		{"header without name", "headers", `[{"value":"v"}]`, "headers.0.name"},
 		{"header without value", "headers", `[{"name":"X-Key"}]`, "headers.0.value"},
 		{"header of null", "headers", `[null]`, "headers.0.name"},
-		{"too long header value", "headers", `[{"name":"X-Key","value":` + long(8<<10+1) + `}]`, "headers.0.value"},
-		{"too long header name", "headers", `[{"name":` + long(129) + `,"value":"v"}]`, "headers.0.name"},
+		{"too long header value", "headers", `[{"name":"X-Key","value":` + longText(8<<10+1) + `}]`, "headers.0.value"},
+		{"too long header name", "headers", `[{"name":` + longText(129) + `,"value":"v"}]`, "headers.0.name"},
 		{"CR in header value", "headers", `[{"name":"X-Key","value":"a\rb"}]`, "headers.0.value"},
 		{"LF in header value", "headers", `[{"name":"X-Key","value":"a\nX-Arbiter-Server: b"}]`, "headers.0.value"},
 		{"NUL in header value", "headers", `[{"name":"X-Key","value":"a\u0000"}]`, "headers.0.value"},
@@ -170,28 +232,7 @@ func TestServerFields(t *testing.T) {
 		{"line end after header value", "headers", `[{"name":"X-Key","value":"a\n"}]`, "headers.0.value"},
 		{"space before header value", "headers", `[{"name":"X-Key","value":" a"}]`, "headers.0.value"},
 		{"header value of no text", "headers", `[{"name":"X-Key","value":1}]`, "headers.0.value"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			f.t = t
-			fields := map[string]json.RawMessage{"name": json.RawMessage(`"demo"`), "mcp": json.RawMessage(`"http://h"`)}
-			fields[test.field] = json.RawMessage(test.value)
-			body, err := json.Marshal(fields)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := f.do("POST", "/api/v1/servers", string(body))
-			if test.want == "" {
-				var made api.ChangedServer
-				got.want(http.StatusCreated, &made)
-				f.do("DELETE", "/api/v1/servers/"+made.ID, "").want(http.StatusOK, nil)
-				return
-			}
-			problem := got.wantProblem(http.StatusBadRequest, "")
-			if problem.Errors[0].Field != test.want || problem.Errors[0].Detail == "" {
-				t.Errorf("faults %+v, want one of %q", problem.Errors, test.want)
-			}
-		})
-	}
+	})
 }
 
 func TestCreateServerRejectsReservedHeaders(t *testing.T) {

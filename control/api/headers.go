@@ -53,8 +53,8 @@ func (f *serverFields) headers() (*[]store.Header, error) {
 // each name by which an operator could, without knowing it, change how a
 // message is framed, routed or understood, or speak for the gateway itself.
 func checkHeaderName(name string) error {
-	const tokens = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	if name == "" || len(name) > maxHeaderName || strings.Trim(name, tokens) != "" {
+	const allowed = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	if name == "" || len(name) > maxHeaderName || strings.Trim(name, allowed) != "" {
 		return errors.New("is not a header name (RFC 9110)")
 	}
 	// Some upstreams read "_" as "-" (CGI), so X_Arbiter_Server would be ours.

@@ -278,7 +278,7 @@ func TestDeleteServer(t *testing.T) {
 	f := newFixture(t)
 	srv := f.create(plainServer)
 	f.do("POST", "/api/v1/servers/"+srv.ID+"/tokens", "{}").want(http.StatusCreated, nil)
-	f.fleet.confirmed = func(_ context.Context, seq int64) revocation.Result {
+	f.fleet.confirmed = func(context.Context, int64) revocation.Result {
 		return revocation.Result{Replicas: 3, Confirmed: 2, Missing: []string{"c"}, StreamsEnded: 100}
 	}
 	var got api.Deleted

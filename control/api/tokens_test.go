@@ -83,7 +83,7 @@ func TestDeleteToken(t *testing.T) {
 	var made api.Token
 	f.do("POST", "/api/v1/servers/"+srv.ID+"/tokens", `{}`).want(http.StatusCreated, &made)
 	f.do("DELETE", "/api/v1/servers/"+other.ID+"/tokens/"+made.ID, "").wantProblem(http.StatusNotFound, "no such token")
-	f.fleet.confirmed = func(ctx context.Context, seq int64) revocation.Result {
+	f.fleet.confirmed = func(ctx context.Context, _ int64) revocation.Result {
 		if _, limited := ctx.Deadline(); !limited {
 			t.Error("the wait has no end")
 		}
@@ -113,6 +113,7 @@ func (f *fixture) refuseWrites() {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	defer func() { _ = rows.Close() }()
 	var tables []string
 	for rows.Next() {
 		var name string
@@ -178,8 +179,10 @@ func TestClosedDatabaseAnswersUnavailable(t *testing.T) {
 	if err := f.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, target := range []string{"/api/v1/servers", "/api/v1/servers?name=x", "/api/v1/servers/" + someID,
-		"/api/v1/servers/" + someID + "/tokens", "/api/v1/servers/" + someID + "/tokens/" + someID, "/api/v1/decisions/x"} {
+	for _, target := range []string{
+		"/api/v1/servers", "/api/v1/servers?name=x", "/api/v1/servers/" + someID,
+		"/api/v1/servers/" + someID + "/tokens", "/api/v1/servers/" + someID + "/tokens/" + someID, "/api/v1/decisions/x",
+	} {
 		f.do("GET", target, "").wantProblem(http.StatusServiceUnavailable, "cannot be used")
 	}
 }

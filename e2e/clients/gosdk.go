@@ -89,6 +89,9 @@ func (c *goClient) walk(ctx context.Context, env Env, step func(string, func(con
 	}
 }
 
+// goConnect opens a session, or agrees on a revision without one.
+//
+//nolint:staticcheck // SEP-2577 deprecates sampling and logging; today's clients use them
 func goConnect(ctx context.Context, env Env, transport http.RoundTripper) (*goClient, error) {
 	c := &goClient{logged: make(chan string, 64), progress: make(chan float64, 64)}
 	client := mcp.NewClient(&mcp.Implementation{Name: "e2e-go", Version: "1"}, &mcp.ClientOptions{

@@ -141,6 +141,8 @@ func (s *Server) clock(ctx context.Context, req *mcp.CallToolRequest, in clockAr
 
 // tick sends the time until it has been sent often enough, ctx or the session
 // has ended, or the server stops.
+//
+//nolint:staticcheck // SEP-2577 deprecates sampling and logging; today's clients use them
 func (s *Server) tick(ctx context.Context, session *mcp.ServerSession, ticks int, interval time.Duration) {
 	every := time.NewTicker(interval)
 	defer every.Stop()
@@ -169,6 +171,8 @@ type askArguments struct {
 // ask works in both eras: the SDK turns the wish for input into a
 // sampling/createMessage request in a session, and into a result that wants
 // input (MCP 2026-07-28, multi round-trip requests) without one.
+//
+//nolint:staticcheck // SEP-2577 deprecates sampling and logging; today's clients use them
 func ask(_ context.Context, req *mcp.CallToolRequest, in askArguments) (*mcp.CallToolResult, any, error) {
 	const question = "question"
 	answer, answered := req.Params.InputResponses[question]
@@ -181,6 +185,9 @@ func ask(_ context.Context, req *mcp.CallToolRequest, in askArguments) (*mcp.Cal
 	return text("the model says: %s", sampled(answer)), nil, nil
 }
 
+// sampled is what the model answered in words.
+//
+//nolint:staticcheck // SEP-2577 deprecates sampling and logging; today's clients use them
 func sampled(answer mcp.InputResponse) string {
 	var content []mcp.Content
 	switch message := answer.(type) {
@@ -214,6 +221,8 @@ func about(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, 
 // logFromTheStart gives each new session the log level "info", as if its client
 // had asked for it: without a level the SDK sends no log notification at all,
 // and clock would be silent for clients that never set one.
+//
+//nolint:staticcheck // SEP-2577 deprecates sampling and logging; today's clients use them
 func logFromTheStart(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		result, err := next(ctx, method, req)

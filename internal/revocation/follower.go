@@ -79,7 +79,7 @@ func (f *Follower) Run(ctx context.Context) error {
 			started := f.cfg.Now()
 			err := f.follow(ctx)
 			if ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // told to stop
 			}
 			if f.cfg.Now().Sub(started) > 2*pingEvery {
 				wait = retryFirst
