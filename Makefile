@@ -26,7 +26,7 @@ build:
 	go build -trimpath -o bin/arbiter ./cmd/arbiter
 
 envoy:
-	sh envoy/fetch.sh
+	test -n "$$ARBITER_ENVOY" || sh envoy/fetch.sh
 
 test: check e2e
 
@@ -57,9 +57,4 @@ golden:
 	go test ./xds -run TestGolden -update
 
 fuzz:
-	@found=$$(go test -list '^Fuzz' ./...) || { echo "$$found"; exit 1; }; \
-	echo "$$found" | awk '/^Fuzz/ { name[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, name[i]; n = 0 }' | \
-	while read -r package name; do \
-		echo "$$package $$name"; \
-		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null || exit 1; \
-	done
+	sh tools/fuzz.sh $(FUZZTIME)

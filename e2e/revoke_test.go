@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -17,21 +18,23 @@ import (
 
 // live are open streams, all over one HTTP/2 connection.
 type live struct {
-	client *http.Client
-	cancel context.CancelFunc
-	mu     sync.Mutex // guards open and whole
-	open   int        // streams that have not ended
-	whole  int        // streams that ended as if complete
-	done   sync.WaitGroup
+	gateway *gateway
+	client  *http.Client
+	ctx     context.Context
+	cancel  context.CancelFunc
+
+	mu    sync.Mutex // guards open and whole
+	open  int        // streams that have not ended
+	whole int        // streams that ended as if complete
+	done  sync.WaitGroup
 }
 
 func (g *gateway) live(t *testing.T) *live {
 	t.Helper()
-	l := &live{client: &http.Client{Transport: g.transport(t, true)}}
+	l := &live{gateway: g, client: &http.Client{Transport: g.transport(t, true)}}
+	l.ctx, l.cancel = context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(func() {
-		if l.cancel != nil {
-			l.cancel()
-		}
+		l.cancel()
 		l.done.Wait()
 	})
 	return l
@@ -39,9 +42,9 @@ func (g *gateway) live(t *testing.T) *live {
 
 // begin opens one stream and returns when its headers, and a first line where
 // there is one, have come.
-func (l *live) begin(t *testing.T, g *gateway, ctx context.Context, c call) {
+func (l *live) begin(t *testing.T, c call) {
 	t.Helper()
-	resp, err := l.send(ctx, g, c)
+	resp, err := l.send(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,12 +69,12 @@ func (l *live) begin(t *testing.T, g *gateway, ctx context.Context, c call) {
 	})
 }
 
-func (l *live) send(ctx context.Context, g *gateway, c call) (*http.Response, error) {
+func (l *live) send(c call) (*http.Response, error) {
 	method := http.MethodPost
 	if c.method != "" {
 		method = c.method
 	}
-	req, err := http.NewRequestWithContext(ctx, method, g.base+c.path, strings.NewReader(c.body))
+	req, err := http.NewRequestWithContext(l.ctx, method, l.gateway.base+c.path, strings.NewReader(c.body))
 	if err != nil {
 		return nil, err
 	}
@@ -96,27 +99,30 @@ func (l *live) counts() (open, whole int) {
 }
 
 // listen opens n GET streams, each in a session of its own.
-func (l *live) listen(t *testing.T, g *gateway, ctx context.Context, server, token string, n int) (session string) {
+func (l *live) listen(t *testing.T, server, token string, n int) (session string) {
 	t.Helper()
 	for range n {
-		session = l.session(t, g, ctx, server, token)
-		l.begin(t, g, ctx, call{method: "GET", path: "/servers/" + server + "/mcp", token: token, header: map[string]string{"Mcp-Session-Id": session}})
+		session = l.session(t, server, token)
+		l.begin(t, call{method: "GET", path: "/servers/" + server + "/mcp", token: token, header: map[string]string{"Mcp-Session-Id": session}})
 	}
 	return session
 }
 
 // session initialises over the same connection.
-func (l *live) session(t *testing.T, g *gateway, ctx context.Context, server, token string) string {
+func (l *live) session(t *testing.T, server, token string) string {
 	t.Helper()
 	c := call{path: "/servers/" + server + "/mcp", token: token, body: initialize}
-	opened, err := l.send(ctx, g, c)
+	opened, err := l.send(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	opened.Body.Close()
+	_, err = io.Copy(io.Discard, opened.Body) // or the handshake is broken off
+	if opened.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
 	c.header = map[string]string{"Mcp-Session-Id": opened.Header.Get("Mcp-Session-Id")}
 	c.body = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
-	confirmed, err := l.send(ctx, g, c)
+	confirmed, err := l.send(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,13 +131,6 @@ func (l *live) session(t *testing.T, g *gateway, ctx context.Context, server, to
 		t.Fatalf("opening a session: status %d, then %d", opened.StatusCode, confirmed.StatusCode)
 	}
 	return c.header["Mcp-Session-Id"]
-}
-
-func within(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // slowCall is a call that streams its progress for a minute.
@@ -165,17 +164,16 @@ func (g *gateway) refused(t *testing.T, server, token string, status, code int) 
 // answer counts them, and another token of the same server notices nothing.
 func TestDeletedTokenEndsItsStreams(t *testing.T) {
 	const gets, posts = 100, 20
-	ctx := within(t)
 	server := shared.demoServer(t)
 	id, token := shared.addToken(t, server)
 	_, otherToken := shared.addToken(t, server)
 	ours, others := shared.live(t), shared.live(t)
-	session := ours.listen(t, shared, ctx, server, token, gets)
+	session := ours.listen(t, server, token, gets)
 	for i := range posts {
-		ours.begin(t, shared, ctx, call{path: "/servers/" + server + "/mcp", token: token, body: slowCall(i), header: map[string]string{"Mcp-Session-Id": session}})
+		ours.begin(t, call{path: "/servers/" + server + "/mcp", token: token, body: slowCall(i), header: map[string]string{"Mcp-Session-Id": session}})
 	}
-	otherSession := others.listen(t, shared, ctx, server, otherToken, 3)
-	others.begin(t, shared, ctx, call{path: "/servers/" + server + "/mcp", token: otherToken, body: slowCall(1), header: map[string]string{"Mcp-Session-Id": otherSession}})
+	otherSession := others.listen(t, server, otherToken, 3)
+	others.begin(t, call{path: "/servers/" + server + "/mcp", token: otherToken, body: slowCall(1), header: map[string]string{"Mcp-Session-Id": otherSession}})
 
 	answer := shared.object(t, "", "token", "delete", server, id)["revocation"].(map[string]any)
 	open, whole := ours.counts()
@@ -203,11 +201,10 @@ func TestDeletedTokenEndsItsStreams(t *testing.T) {
 // TestDisabledServer: its streams end with the answer, everything is refused
 // with a reason, and enabled again the same session goes on.
 func TestDisabledServer(t *testing.T) {
-	ctx := within(t)
 	server := shared.demoServer(t)
 	_, token := shared.addToken(t, server)
 	streams := shared.live(t)
-	session := streams.listen(t, shared, ctx, server, token, 10)
+	session := streams.listen(t, server, token, 10)
 	answer := shared.object(t, "", "server", "disable", server)
 	if told := answer["revocation"].(map[string]any); answer["applied"] != true || told["replicas"] != 1.0 || told["replicas_confirmed"] != 1.0 {
 		t.Errorf("the answer says %v", answer)
@@ -223,13 +220,12 @@ func TestDisabledServer(t *testing.T) {
 
 // TestDeletedServer: its credentials end with it, and the answer counts.
 func TestDeletedServer(t *testing.T) {
-	ctx := within(t)
 	server := shared.demoServer(t)
 	_, first := shared.addToken(t, server)
 	_, second := shared.addToken(t, server)
 	streams := shared.live(t)
-	streams.listen(t, shared, ctx, server, first, 10)
-	streams.listen(t, shared, ctx, server, second, 10)
+	streams.listen(t, server, first, 10)
+	streams.listen(t, server, second, 10)
 	answer := shared.object(t, "", "server", "delete", server)["revocation"].(map[string]any)
 	if answer["replicas"] != 1.0 || answer["replicas_confirmed"] != 1.0 || answer["streams_ended"] != 20.0 {
 		t.Errorf("the answer says %v", answer)
@@ -242,12 +238,11 @@ func TestDeletedServer(t *testing.T) {
 
 // TestExpiredTokenEndsItsStreams: a stream lives no longer than its token.
 func TestExpiredTokenEndsItsStreams(t *testing.T) {
-	ctx := within(t)
 	server := shared.demoServer(t)
 	made := time.Now()
 	_, token := shared.addToken(t, server, "--expires", "4s")
 	streams := shared.live(t)
-	streams.listen(t, shared, ctx, server, token, 3)
+	streams.listen(t, server, token, 3)
 	if open, _ := streams.counts(); open != 3 {
 		t.Fatalf("%d of 3 streams live", open)
 	}
@@ -262,19 +257,16 @@ func TestExpiredTokenEndsItsStreams(t *testing.T) {
 // way that suits its method; when one ends there is room again.
 func TestStreamsOfOneCredentialAreLimited(t *testing.T) {
 	const most = 256
-	ctx := within(t)
 	echo := testfleet.NewEcho(t, testfleet.Config{})
 	server := shared.addServer(t, echo.Origin(), "")
 	_, token := shared.addToken(t, server)
 	_, otherToken := shared.addToken(t, server)
 	first, rest := shared.live(t), shared.live(t)
-	one, endOne := context.WithCancel(ctx)
-	defer endOne()
-	session := first.session(t, shared, ctx, server, token)
+	session := first.session(t, server, token)
 	get := call{method: "GET", path: "/servers/" + server + "/mcp", token: token, header: map[string]string{"Mcp-Session-Id": session}}
-	first.begin(t, shared, one, get)
+	first.begin(t, get)
 	for range most - 1 {
-		rest.begin(t, shared, ctx, get)
+		rest.begin(t, get)
 	}
 	if got := shared.do(t, get); got.status != 429 || got.code() != -31429 {
 		t.Errorf("stream 257: status %d, body %s", got.status, got.body)
@@ -285,8 +277,8 @@ func TestStreamsOfOneCredentialAreLimited(t *testing.T) {
 		t.Errorf("a call beside 256 streams: status %d, body %s", got.status, got.body)
 	}
 	others := shared.live(t)
-	others.listen(t, shared, ctx, server, otherToken, 1)
-	endOne()
+	others.listen(t, server, otherToken, 1)
+	first.cancel()
 	eventually(t, 2*time.Second, "there is room again", func() bool {
 		got := shared.do(t, post)
 		return got.status == 200 && got.code() == 0

@@ -127,7 +127,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // apply takes one pushed update: built whole, then swapped; the streams of
-// servers that accept nothing any more end before control hears of it.
+// disabled servers end before control hears of it.
 func (s *Server) apply(update client.Update) error {
 	changes, err := changesOf(update)
 	if err != nil {

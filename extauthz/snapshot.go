@@ -106,8 +106,9 @@ type change struct {
 }
 
 // with builds the next snapshot whole, or says which resource is wrong and
-// leaves this one as it is. It also lists the servers that accept nothing any
-// more: their streams have to end.
+// leaves this one as it is. It also lists the disabled servers: their streams
+// have to end. Those of a deleted one are ended, and counted, by its entry in
+// the revocation log.
 func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.ServerID, err error) {
 	next = &Snapshot{}
 	if s != nil {
@@ -136,7 +137,6 @@ func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.Serv
 				break
 			}
 			next.servers.set(id, nil, &owned)
-			ended = append(ended, id)
 		}
 		if err != nil {
 			return nil, nil, err

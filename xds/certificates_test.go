@@ -43,7 +43,11 @@ func newAuthority(t *testing.T) authority {
 // issue makes a server certificate for a DNS name or an address, and its key.
 func (a authority) issue(t *testing.T, name string) (certificate, key string) {
 	t.Helper()
-	k := newKey(t)
+	return a.sign(t, name, newKey(t))
+}
+
+func (a authority) sign(t *testing.T, name string, k *ecdsa.PrivateKey) (certificate, key string) {
+	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),

@@ -155,8 +155,9 @@ func upstreamFilters() []*hcmv3.HttpFilter {
 }
 
 // upstreamTLS verifies the name that Check gave as host. Sessions are never
-// resumed: all servers of a profile share this context, resumption skips the
-// certificate check, and a session of one server must not vouch for another.
+// resumed: all servers of a profile share this context, a resumed session sends
+// no certificate, and one server's session must not vouch for another, whatever
+// Envoy keeps with it.
 func upstreamTLS(s State, p profile) *tlsv3.UpstreamTlsContext {
 	roots := &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: s.SystemRoots}}
 	if p.ca != "" {

@@ -67,7 +67,7 @@ func (e *envoyCaches) publish(r Resources) error {
 	e.replicas.edit(func() {
 		before, e.replicas.published = e.replicas.published, versions
 		for me := range e.replicas.live {
-			me.retry()
+			me.retry(versions)
 		}
 	})
 
@@ -179,7 +179,7 @@ func (w *envoyWatch) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscovery
 		}
 		delete(t.inFlight, r.GetResponseNonce())
 		if refusal := r.GetErrorDetail(); refusal != nil {
-			t.refused, t.again = strings.TrimSpace(refusal.GetMessage()), slices.Sorted(maps.Keys(sent))
+			t.refused, t.again = strings.TrimSpace(refusal.GetMessage()), sent
 			w.log.Error("envoy refused a configuration", "type", r.GetTypeUrl(), "reason", t.refused)
 			return
 		}
@@ -197,17 +197,21 @@ func (w *envoyWatch) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscovery
 // take a refused resource for delivered, though others of its message may be
 // good and not applied either. In delta xDS one asks for a resource again by
 // giving up its name; whoever subscribes by name then has to take it up again.
-// Called with replicas.mu.
-func (me *replica) retry() {
+// A secret is not sent again as it was: Envoy 1.40 confirms the second copy of
+// one that it has refused without looking at it. Called with replicas.mu.
+func (me *replica) retry(published map[string]map[string]string) {
 	for typeURL, t := range me.types {
-		if len(t.again) == 0 || len(me.again) > cap(me.again)-2 { // a stuck stream keeps its refusal
+		names := slices.Sorted(maps.Keys(t.again))
+		same := slices.ContainsFunc(names, func(name string) bool { return published[typeURL][name] == t.again[name] })
+		stuck := len(me.again) > cap(me.again)-2
+		if len(names) == 0 || stuck || typeURL == resourcev3.SecretType && same {
 			continue
 		}
 		me.again <- &discoveryv3.DeltaDiscoveryRequest{
-			TypeUrl: typeURL, ResourceNamesSubscribe: t.again, ResourceNamesUnsubscribe: t.again,
+			TypeUrl: typeURL, ResourceNamesSubscribe: names, ResourceNamesUnsubscribe: names,
 		}
 		if typeURL == resourcev3.RouteType || typeURL == resourcev3.SecretType {
-			me.again <- &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: t.again}
+			me.again <- &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names}
 		}
 		t.refused, t.again = "", nil
 	}

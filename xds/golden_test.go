@@ -10,11 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/arbiter-gateway/arbiter/internal/secret"
-	"github.com/arbiter-gateway/arbiter/xds"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/goccy/go-yaml"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/arbiter-gateway/arbiter/internal/secret"
+	"github.com/arbiter-gateway/arbiter/xds"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/out")
@@ -63,10 +65,17 @@ func TestGolden(t *testing.T) {
 		name := filepath.Base(input)
 		known[name] = true
 		t.Run(strings.TrimSuffix(name, ".yaml"), func(t *testing.T) {
-			resources, err := xds.Translate(readState(t, input).state(t, "(certificate)", "(key)", "/etc/ssl/certs/ca-certificates.crt"))
+			certificate, key := newAuthority(t).issue(t, "localhost")
+			resources, err := xds.Translate(readState(t, input).state(t, certificate, key, "/etc/ssl/certs/ca-certificates.crt"))
 			if err != nil {
 				t.Fatal(err)
 			}
+			pair := resources.Secrets[0].GetTlsCertificate()
+			if pair.GetCertificateChain().GetInlineString() != certificate || pair.GetPrivateKey().GetInlineString() != key {
+				t.Error("the secret is not the certificate and key of the state")
+			}
+			pair.GetCertificateChain().Specifier = &corev3.DataSource_InlineString{InlineString: "(certificate)"}
+			pair.GetPrivateKey().Specifier = &corev3.DataSource_InlineString{InlineString: "(key)"}
 			compare(t, filepath.Join("testdata/out", name), render(t, resources))
 		})
 	}

@@ -55,7 +55,7 @@ type ackedBy struct {
 	has      map[string]string            // name to version, as confirmed
 	inFlight map[string]map[string]string // by nonce: name to version, "" for removed
 	refused  string
-	again    []string // names in what was refused
+	again    map[string]string // what was refused: name to version
 }
 
 // replicas knows who is connected and what they run.

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
@@ -94,8 +95,8 @@ const (
 // ProfileName names the upstream TLS profile, which is also the Envoy cluster,
 // of an upstream that wants TLS or not, verified by the bundle ca (PEM) or, when
 // ca is "", by the system's roots.
-func ProfileName(tls bool, ca string) string {
-	if !tls {
+func ProfileName(overTLS bool, ca string) string {
+	if !overTLS {
 		return ProfilePlain
 	}
 	if ca = strings.TrimSpace(ca); ca == "" {
@@ -124,6 +125,9 @@ func (s State) check() error {
 		if !utf8.ValidString(text) {
 			return fmt.Errorf("%w: not valid UTF-8", ErrState)
 		}
+	}
+	if _, err := tls.X509KeyPair([]byte(s.Certificate), []byte(s.Key.Reveal())); err != nil {
+		return fmt.Errorf("%w: server certificate: %w", ErrState, err)
 	}
 	for _, ca := range s.CAs {
 		if err := CheckCA(ca); err != nil {

@@ -36,8 +36,10 @@ func TestProfileName(t *testing.T) {
 // TestTranslateRefuses lists states that must never reach an Envoy.
 func TestTranslateRefuses(t *testing.T) {
 	ca := string(readFile(t, "testdata/ca-one.pem"))
+	certificate, key := newAuthority(t).issue(t, "localhost")
+	_, otherKey := newAuthority(t).issue(t, "localhost")
 	good := xds.State{
-		Listen: netip.MustParseAddrPort("127.0.0.1:8443"), Certificate: "c", Key: secret.New("k"),
+		Listen: netip.MustParseAddrPort("127.0.0.1:8443"), Certificate: certificate, Key: secret.New(key),
 		SystemRoots: "/roots.pem", ExtauthzSocket: "/extauthz.sock", CAs: []string{ca},
 	}
 	if _, err := xds.Translate(good); err != nil {
@@ -50,9 +52,11 @@ func TestTranslateRefuses(t *testing.T) {
 		{"no address", func(s *xds.State) { s.Listen = netip.AddrPort{} }},
 		{"no certificate", func(s *xds.State) { s.Certificate = "" }},
 		{"no key", func(s *xds.State) { s.Key = secret.Text{} }},
+		{"half a certificate", func(s *xds.State) { s.Certificate = certificate[:len(certificate)/2] }},
+		{"another key", func(s *xds.State) { s.Key = secret.New(otherKey) }},
 		{"no system roots", func(s *xds.State) { s.SystemRoots = "" }},
 		{"no socket", func(s *xds.State) { s.ExtauthzSocket = "" }},
-		{"not UTF-8", func(s *xds.State) { s.Certificate = "\xff" }},
+		{"not UTF-8", func(s *xds.State) { s.SystemRoots = "\xff" }},
 		{"an empty bundle, which Envoy would take for verify nothing", func(s *xds.State) { s.CAs = []string{""} }},
 		{"a bundle that is no PEM", func(s *xds.State) { s.CAs = []string{"x"} }},
 		{"a key in the bundle", func(s *xds.State) { s.CAs = []string{encode("PRIVATE KEY", []byte{1})} }},
