@@ -58,12 +58,19 @@ func (c *Control) Problems(ctx context.Context) []string {
 	if err := c.cfg.Store.Check(ctx); err != nil {
 		problems = append(problems, "store: "+err.Error())
 	}
+	leased := map[string]bool{}
+	for _, r := range c.hub.Replicas() {
+		leased[r.Name] = r.Connected
+	}
 	envoys, replicas := 0, 0
 	for _, node := range c.xds.Replicas() {
 		if node.Role == xds.RoleEnvoy {
 			envoys++
 		} else {
 			replicas++
+			if !leased[node.Node] {
+				problems = append(problems, node.Node+" does not follow the revocation log: it refuses everything")
+			}
 		}
 		if node.Error != "" {
 			problems = append(problems, node.Node+" refused its configuration: "+node.Error)

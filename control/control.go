@@ -40,7 +40,8 @@ type Config struct {
 
 	Version      string
 	EnvoyVersion string
-	// RolesReady says why a role in this process is not ready; may be nil.
+	// RolesReady says why extauthz in this process is not ready; nil when it
+	// runs in processes of its own, which outlive this one.
 	RolesReady func() error
 	Registry   *prometheus.Registry
 	Slog       *slog.Logger
@@ -83,7 +84,9 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		return nil, err
 	}
 	c := &Control{cfg: cfg, xds: pusher}
-	c.hub = revocation.NewHub(revocation.HubConfig{Log: cfg.Store, Lease: cfg.Lease, Now: cfg.Now, Slog: cfg.Slog})
+	c.hub = revocation.NewHub(revocation.HubConfig{
+		Log: cfg.Store, Lease: cfg.Lease, Now: cfg.Now, Slog: cfg.Slog, Outlived: cfg.RolesReady == nil,
+	})
 	pair, err := cfg.Cert.Pair()
 	if err != nil {
 		return nil, err

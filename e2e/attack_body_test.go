@@ -93,6 +93,18 @@ func TestGatewayRefusesBodiesReadTwoWays(t *testing.T) {
 	}
 }
 
+func TestGatewayRefusesEmptyBodies(t *testing.T) {
+	t.Parallel()
+	f := newFront(t)
+	chunked := strings.Replace(f.post(f.rpc(), ""), "Content-Length: 0", "Transfer-Encoding: chunked", 1) + "0\r\n\r\n"
+	f.untouched(t, func() {
+		refused(t, f.first(t, f.post(f.rpc(), "")), 400, -32700)
+		refused(t, f.first(t, f.post(f.mcp(), "")), 400, -32700)
+		refused(t, f.first(t, chunked), 400, -32700)
+		refused(t, f.frames(t, h2{fields: f.fields("POST", f.rpc())}), 400, -32700)
+	})
+}
+
 // The twin of the above: what looks alike but has one reading passes, byte for
 // byte.
 func TestGatewayPassesBodiesWithOneReading(t *testing.T) {

@@ -34,7 +34,6 @@ func TestGatewayRefusesRequestsWithTwoEnds(t *testing.T) {
 		"huge length":                 request(ping+hidden, "Content-Length: 18446744073709551656"),
 		"length before a colon space": request(ping+hidden, "Content-Length : 40"),
 		"length with a vertical tab":  request(ping+hidden, "Content-Length:\v40"),
-		"length folded":               request(ping+hidden, "Content-Length:\r\n 40"),
 		"identity":                    request(chunked+hidden, "Transfer-Encoding: identity"),
 		"two codings":                 request(chunked+hidden, "Transfer-Encoding: gzip, chunked"),
 		"chunked twice":               request(chunked+hidden, "Transfer-Encoding: chunked, chunked"),
@@ -99,8 +98,6 @@ func TestGatewayRefusesOddHeads(t *testing.T) {
 	f := newFront(t)
 	good := f.post(f.rpc(), ping)
 	for name, attack := range map[string]string{
-		"folded header":               strings.Replace(good, "Accept: ", "X-A: b\r\n c\r\nAccept: ", 1),
-		"folded authorization":        strings.Replace(good, "Bearer ", "Bearer\r\n ", 1),
 		"fold at the start":           strings.Replace(good, "HTTP/1.1\r\n", "HTTP/1.1\r\n X-A: b\r\n", 1),
 		"space before a colon":        strings.Replace(good, "Authorization:", "Authorization :", 1),
 		"tab before a colon":          strings.Replace(good, "Authorization:", "Authorization\t:", 1),
@@ -108,7 +105,6 @@ func TestGatewayRefusesOddHeads(t *testing.T) {
 		"no name":                     strings.Replace(good, "Accept: ", ": x\r\nAccept: ", 1),
 		"NUL in a value":              strings.Replace(good, "Accept: ", "X-A: b\x00c\r\nAccept: ", 1),
 		"NUL in a name":               strings.Replace(good, "Accept: ", "X\x00A: b\r\nAccept: ", 1),
-		"carriage return in a value":  strings.Replace(good, "Accept: ", "X-A: b\rX-Arbiter-Server: c\r\nAccept: ", 1),
 		"control character in a name": strings.Replace(good, "Accept: ", "X\x01A: b\r\nAccept: ", 1),
 		"parentheses in a name":       strings.Replace(good, "Accept: ", "X(A): b\r\nAccept: ", 1),
 		"high byte in a name":         strings.Replace(good, "Accept: ", "X\xe9A: b\r\nAccept: ", 1),
@@ -119,7 +115,6 @@ func TestGatewayRefusesOddHeads(t *testing.T) {
 		"HTTP/11":                     strings.Replace(good, "HTTP/1.1", "HTTP/11", 1),
 		"lower case http":             strings.Replace(good, "HTTP/1.1", "http/1.1", 1),
 		"space in the target":         strings.Replace(good, f.rpc(), f.rpc()+" x", 1),
-		"tab in the target":           strings.Replace(good, f.rpc()+" ", f.rpc()+"\t", 1),
 		"header over 60 KiB":          strings.Replace(good, "Accept: ", "X-A: "+strings.Repeat("a", 61<<10)+"\r\nAccept: ", 1),
 		"headers over 60 KiB":         strings.Replace(good, "Accept: ", strings.Repeat("X-A: "+strings.Repeat("a", 1<<10)+"\r\n", 61)+"Accept: ", 1),
 		"over 100 headers":            strings.Replace(good, "Accept: ", strings.Repeat("X-A: a\r\n", 101)+"Accept: ", 1),
@@ -140,13 +135,24 @@ func TestGatewayRefusesOddHeads(t *testing.T) {
 	for name, odd := range map[string]string{
 		"bare line feeds":  strings.Replace(good, "\r\n", "\n", 6),
 		"a line before it": "\r\n" + good,
+		"folded header":    strings.Replace(good, "Accept: ", "X-A: b\r\n x-arbiter-server: c\r\nAccept: ", 1),
+		"folded length":    strings.Replace(good, "Content-Length: ", "Content-Length:\r\n ", 1),
+		"folded token":     strings.Replace(good, "Bearer ", "Bearer\r\n ", 1),
+		"lone return":      strings.Replace(good, "Accept: ", "X-A: b\rX-Arbiter-Server: c\r\nAccept: ", 1),
+		"tabs in the line": strings.Replace(good, f.rpc()+" ", f.rpc()+"\t", 1),
 	} {
 		t.Run(name, func(t *testing.T) { // lenient, but with one reading
 			f.echo.Reset()
 			got := f.wire(t, odd)
 			for _, r := range f.echo.Requests() {
-				if string(r.Body) != ping || r.Target != "/base/rpc" || strings.Contains(fmt.Sprint(r.Fields), f.token) {
+				server := r.Values("X-Arbiter-Server")
+				if string(r.Body) != ping || r.Target != "/base/rpc" || strings.Contains(fmt.Sprint(r.Fields), f.token) || len(server) != 1 || server[0] != f.server {
 					t.Errorf("answers %v, the upstream saw %q %q", got, r.Fields, r.Body)
+				}
+				for _, field := range r.Fields {
+					if strings.ContainsAny(field.Name+field.Value, "\r\n\x00") {
+						t.Errorf("the upstream saw %q", field)
+					}
 				}
 			}
 		})

@@ -3,6 +3,9 @@
 package e2e
 
 import (
+	"io"
+	"net/http"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +22,7 @@ func TestRolesAsProcesses(t *testing.T) {
 	_, token := r.addToken(t, server)
 	id, revoked := r.addToken(t, server)
 	f := &rolesFault{r, server, token, revoked}
-	r.expect(t, server, token, 200)
+	f.works(t)
 	r.expect(t, server, revoked, 200)
 	r.object(t, "", "token", "delete", server, id)
 	r.expect(t, server, revoked, 401)
@@ -29,6 +32,7 @@ func TestRolesAsProcesses(t *testing.T) {
 		run  func(*testing.T)
 	}{
 		{"control restarted within the lease", f.controlRestarted},
+		{"a token deleted by a control that just came back", f.deletedAfterRestart},
 		{"extauthz killed under load", f.extauthzKilled},
 		{"extauthz stopped", f.extauthzStopped},
 		{"a token deleted while extauthz is stopped", f.deletedWhileStopped},
@@ -75,9 +79,8 @@ func (f *rolesFault) works(t *testing.T) {
 		got, err := f.try(t, f.ping(f.token))
 		return err == nil && got.status == 200
 	})
-	f.expect(t, f.server, f.revoked, 401)
 	fresh, value := f.addToken(t, f.server)
-	f.expect(t, f.server, value, 200)
+	eventually(t, 5*time.Second, "a new token works", func() bool { return f.do(t, f.ping(value)).status == 200 })
 	f.object(t, "", "token", "delete", f.server, fresh)
 	f.expect(t, f.server, value, 401)
 }
@@ -98,6 +101,38 @@ func (f *rolesFault) controlRestarted(t *testing.T) {
 	if open, _ := streams.counts(); open != 3 {
 		t.Errorf("%d of 3 streams live", open)
 	}
+}
+
+// deletedAfterRestart: a control that does not know yet who else holds a lease
+// waits for them all the same.
+func (f *rolesFault) deletedAfterRestart(t *testing.T) {
+	id, value := f.addToken(t, f.server)
+	f.expect(t, f.server, value, 200)
+	path := "http://arbiter/api/v1/servers/" + f.server + "/tokens/" + id
+	f.kill(t, "control")
+	time.Sleep(2500 * time.Millisecond) // extauthz asks once a second by now, and its lease runs on
+	f.run(t, "control")
+	api := overSocket(filepath.Join(f.dir, "admin.sock"))
+	eventually(t, 10*time.Second, "the token is deleted", func() bool {
+		req, err := http.NewRequest(http.MethodDelete, path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := api.Do(req)
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		t.Logf("%s %s %v", resp.Status, body, err)
+		return resp.StatusCode == 200
+	})
+	for range 20 {
+		if got := f.do(t, f.ping(value)); got.status != 401 && got.status != 503 {
+			t.Fatalf("after the delete was answered: status %d", got.status)
+		}
+	}
+	f.works(t)
 }
 
 // extauthzKilled: 503 and nothing else until it is back; streams end at once.

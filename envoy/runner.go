@@ -56,26 +56,24 @@ func NewRunner(c RunnerConfig) (*Runner, error) {
 // Run keeps Envoy running until ctx ends, and returns nil after it is gone. An
 // Envoy that cannot be started at all is an error.
 func (r *Runner) Run(ctx context.Context) error {
-	for pause := firstPause; ; {
+	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
 		began := time.Now()
 		started, err := r.once(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if !started {
+		if !started && ctx.Err() == nil {
 			return fmt.Errorf("starting envoy: %w", err)
 		}
 		if time.Since(began) > lived {
 			pause = firstPause
 		}
-		r.config.Log.Error("envoy ended by itself", "reason", err, "restart_in", pause)
+		if ctx.Err() == nil {
+			r.config.Log.Error("envoy ended by itself", "reason", err, "restart_in", pause)
+		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, lastPause)
 	}
+	return nil
 }
 
 // Pid is the process id of the running Envoy, 0 when there is none.

@@ -31,7 +31,7 @@ func deniedBody(d *decision) (int, []byte) {
 	case out.status == http.StatusUnauthorized:
 		d.denied.id = unauthenticatedID(d)
 	}
-	if d.call.batch {
+	if d.call.batch && out != sessionUnknown { // that one is told without an id, always
 		return out.status, batchBody(d, out, data)
 	}
 	return out.status, errorBody(d.req.transport, d.denied.id, out, data)

@@ -14,6 +14,7 @@ import (
 const (
 	versionModern  = "2026-07-28"
 	versionBatches = "2025-03-26" // the only one with JSON-RPC batches
+	versionMost    = 32           // bytes that initialize may ask with: a session holds no more
 )
 
 var (
@@ -104,7 +105,7 @@ func readBodiless(srv *server, req *request, version string) (call, error) {
 	if req.method == "GET" && !accepts(req.header.accept, "text/event-stream") {
 		return call{}, deny(reasonAccept)
 	}
-	if version != "" && !slices.Contains(versionsLegacy, version) {
+	if !legacyVersion(req) {
 		return call{}, versionRefused(srv, version)
 	}
 	return call{version: version}, nil
@@ -140,15 +141,15 @@ func readLegacy(srv *server, req *request, version string) (call, error) {
 		return call{}, err
 	}
 	first := c.messages[0]
-	if version != "" && !slices.Contains(versionsLegacy, version) {
-		return call{}, versionRefused(srv, version).to(first)
+	if !legacyVersion(req) {
+		return call{}, versionRefused(srv, version).addressed(c)
 	}
-	if !srv.legacy || first.Method == "server/discover" {
+	if !srv.legacy || slices.ContainsFunc(c.messages, discovers) {
 		requested := first.Meta.ProtocolVersion
 		if first.Method == "initialize" {
 			requested = first.ProtocolVersion
 		}
-		return call{}, versionRefused(srv, requested).to(first)
+		return call{}, versionRefused(srv, requested).addressed(c)
 	}
 	for _, m := range c.messages {
 		if slices.Contains(versionsModern, m.Meta.ProtocolVersion) {
@@ -162,12 +163,31 @@ func readLegacy(srv *server, req *request, version string) (call, error) {
 	}
 	c.version = version
 	if first.Method == "initialize" {
-		if first.Kind != jsonrpc.Request || len(req.header.sessionID) > 0 {
-			return call{}, deny(reasonOpener).to(first)
-		}
-		c.opener, c.version = true, first.ProtocolVersion
+		return readOpener(srv, req, c)
 	}
 	return c, nil
+}
+
+// readOpener is initialize: it opens a session, so it is sent in none.
+func readOpener(srv *server, req *request, c call) (call, error) {
+	first := c.messages[0]
+	if first.Kind != jsonrpc.Request || len(req.header.sessionID) > 0 {
+		return call{}, deny(reasonOpener).to(first)
+	}
+	if len(first.ProtocolVersion) > versionMost {
+		return call{}, versionRefused(srv, first.ProtocolVersion).to(first)
+	}
+	c.opener, c.version = true, first.ProtocolVersion
+	return c, nil
+}
+
+// discovers tells the modern era's probe, which no legacy session asks.
+func discovers(m jsonrpc.Message) bool { return m.Method == "server/discover" }
+
+// legacyVersion reports that MCP-Protocol-Version is absent or names a known
+// revision. One that is there and empty names none.
+func legacyVersion(req *request) bool {
+	return len(req.header.version) == 0 || slices.Contains(versionsLegacy, req.header.version[0])
 }
 
 // readBody checks what says how to read the body, then reads it.

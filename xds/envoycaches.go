@@ -64,12 +64,7 @@ func (e *envoyCaches) publish(r Resources) error {
 		return err
 	}
 	var before map[string]map[string]string
-	e.replicas.edit(func() {
-		before, e.replicas.published = e.replicas.published, versions
-		for me := range e.replicas.live {
-			me.retry(versions)
-		}
-	})
+	e.replicas.edit(func() { before, e.replicas.published = e.replicas.published, versions })
 
 	order := envoyTypes()
 	for _, typeURL := range order {
@@ -83,6 +78,11 @@ func (e *envoyCaches) publish(r Resources) error {
 			return err
 		}
 	}
+	e.replicas.edit(func() { // only now: what is sent again must be the new
+		for me := range e.replicas.live {
+			me.retry(versions)
+		}
+	})
 	if before == nil {
 		close(e.ready)
 	}
@@ -166,7 +166,10 @@ func (w *envoyWatch) OnStreamDeltaResponse(_ int64, _ *discoveryv3.DeltaDiscover
 	for _, name := range r.GetRemovedResources() {
 		sent[name] = ""
 	}
-	w.replicas.edit(func() { w.me.acked(r.GetTypeUrl(), nil).inFlight[r.GetNonce()] = sent })
+	w.replicas.edit(func() {
+		t := w.me.acked(r.GetTypeUrl(), nil)
+		t.inFlight[r.GetNonce()], t.awaited = sent, false
+	})
 }
 
 // OnStreamDeltaRequest notes confirmations and refusals.
@@ -179,18 +182,42 @@ func (w *envoyWatch) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscovery
 		}
 		delete(t.inFlight, r.GetResponseNonce())
 		if refusal := r.GetErrorDetail(); refusal != nil {
-			t.refused, t.again = strings.TrimSpace(refusal.GetMessage()), sent
+			t.refused = strings.TrimSpace(refusal.GetMessage())
+			maps.Copy(t.again, sent)
 			w.log.Error("envoy refused a configuration", "type", r.GetTypeUrl(), "reason", t.refused)
+			if w.replicas.replaced(r.GetTypeUrl(), t.again) {
+				w.me.retry(w.replicas.published) // it was about an older state
+			}
 			return
 		}
-		t.refused, t.again = "", nil
-		for name, version := range sent {
-			if t.has[name] = version; version == "" {
-				delete(t.has, name)
-			}
-		}
+		t.take(sent)
 	})
 	return nil
+}
+
+// take notes a confirmation. A refusal stands until all of what was refused has
+// been confirmed, or is sent again.
+func (t *ackedBy) take(sent map[string]string) {
+	for name, version := range sent {
+		if t.has[name] = version; version == "" {
+			delete(t.has, name)
+		}
+		delete(t.again, name)
+	}
+	if len(t.again) == 0 {
+		t.refused = ""
+	}
+}
+
+// replaced reports whether something that was sent is no longer what is
+// published. Called with mu.
+func (r *replicas) replaced(typeURL string, sent map[string]string) bool {
+	for name, version := range sent {
+		if r.published[typeURL][name] != version {
+			return true
+		}
+	}
+	return false
 }
 
 // retry forgets what an Envoy has refused, and has it sent again: the caches
@@ -213,7 +240,7 @@ func (me *replica) retry(published map[string]map[string]string) {
 		if typeURL == resourcev3.RouteType || typeURL == resourcev3.SecretType {
 			me.again <- &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names}
 		}
-		t.refused, t.again = "", nil
+		t.refused, t.again, t.awaited = "", map[string]string{}, true
 	}
 }
 
@@ -221,7 +248,10 @@ func (me *replica) retry(published map[string]map[string]string) {
 func (me *replica) acked(typeURL string, initial map[string]string) *ackedBy {
 	t := me.types[typeURL]
 	if t == nil {
-		t = &ackedBy{has: map[string]string{}, inFlight: map[string]map[string]string{}}
+		t = &ackedBy{
+			has: map[string]string{}, again: map[string]string{},
+			inFlight: map[string]map[string]string{},
+		}
 		maps.Copy(t.has, initial)
 		me.types[typeURL] = t
 	}

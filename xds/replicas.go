@@ -56,6 +56,7 @@ type ackedBy struct {
 	inFlight map[string]map[string]string // by nonce: name to version, "" for removed
 	refused  string
 	again    map[string]string // what was refused: name to version
+	awaited  bool              // it was asked for again, and nothing has been sent since
 }
 
 // replicas knows who is connected and what they run.
@@ -117,7 +118,7 @@ func (r *replicas) current(me *replica) bool {
 // on its way. Called with mu.
 func (r *replicas) has(me *replica, typeURL string) bool {
 	t := me.types[typeURL]
-	return t != nil && len(t.inFlight) == 0 && maps.Equal(t.has, r.published[typeURL])
+	return t != nil && !t.awaited && len(t.inFlight) == 0 && maps.Equal(t.has, r.published[typeURL])
 }
 
 // Replicas lists who is connected, sorted by role and node.

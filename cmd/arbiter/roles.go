@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"gopkg.in/natefinch/lumberjack.v2"
 
@@ -168,6 +169,7 @@ func (r *roles) extauthz() (*extauthz.Server, error) {
 	conn, err := grpc.NewClient("unix:"+r.p.file(xdsSocket),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
+		grpc.WithConnectParams(reconnect()),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to control: %w", err)
@@ -182,6 +184,15 @@ func (r *roles) extauthz() (*extauthz.Server, error) {
 	return extauthz.New(extauthz.Config{
 		Replica: replicaName("extauthz"), Control: conn, Listener: listener, Records: records, Metrics: r.registry, Slog: r.slog, Now: r.p.now,
 	})
+}
+
+// reconnect finds a control that was away within a second; the default waits up
+// to two minutes.
+func reconnect() grpc.ConnectParams {
+	return grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+		MinConnectTimeout: time.Second,
+	}
 }
 
 // replicaName is unique for the life of this process: role, host, nonce.

@@ -32,12 +32,16 @@ type HubConfig struct {
 	Lease time.Duration    // how long a replica may go on unconfirmed
 	Now   func() time.Time // default time.Now
 	Slog  *slog.Logger
+	// Outlived says that replicas run in processes of their own. One of them
+	// may hold a lease that an earlier hub gave, unknown to this one.
+	Outlived bool
 }
 
 // Hub is control's end: it lists the replicas, carries entries to them and
 // waits for their confirmations.
 type Hub struct {
-	cfg HubConfig
+	cfg   HubConfig
+	since time.Time
 
 	// mu guards the replicas and changed, which is closed and made anew
 	// whenever a replica confirms, comes or goes.
@@ -69,7 +73,7 @@ func NewHub(cfg HubConfig) *Hub {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Hub{cfg: cfg, replicas: map[string]*replica{}, changed: make(chan struct{})}
+	return &Hub{cfg: cfg, since: cfg.Now(), replicas: map[string]*replica{}, changed: make(chan struct{})}
 }
 
 // Wake tells every stream that there may be new entries.
@@ -328,6 +332,7 @@ func compareText(a, b string) int {
 func (h *Hub) Confirmed(ctx context.Context, seq int64) Result {
 	start := h.cfg.Now()
 	h.Wake()
+	h.awaitOutlived(ctx)
 	waiting := map[string]time.Time{} // replica -> end of the lease it may hold without the entry
 	for _, r := range h.Replicas() {
 		waiting[r.Name] = r.LeaseUntil
@@ -353,6 +358,15 @@ func (h *Hub) Confirmed(ctx context.Context, seq int64) Result {
 	slices.Sort(result.Missing)
 	result.Took = h.cfg.Now().Sub(start)
 	return result
+}
+
+// awaitOutlived waits until nobody can hold a lease of an earlier hub. Whoever
+// has come back meanwhile is listed afterwards.
+func (h *Hub) awaitOutlived(ctx context.Context) {
+	left := h.since.Add(h.cfg.Lease).Sub(h.cfg.Now())
+	if h.cfg.Outlived && left > 0 {
+		sleep(ctx, left)
+	}
 }
 
 // settle moves replicas that confirmed, or whose lease is over, from waiting

@@ -318,6 +318,26 @@ func TestDisconnectedReplicaKeepsItsLeaseAndNoMore(t *testing.T) {
 	})
 }
 
+// TestLeaseOfAnEarlierHubIsWaitedFor: the replica has not come back to the new
+// hub yet, and may still accept what is deleted there.
+func TestLeaseOfAnEarlierHubIsWaitedFor(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pipe.set(func() { w.pipe.down = true; w.pipe.cut() })
+		hub := revocation.NewHub(revocation.HubConfig{Log: w.log, Lease: lease, Slog: slog.New(slog.DiscardHandler), Outlived: true})
+		start := time.Now()
+		hub.Confirmed(t.Context(), w.log.append("one"))
+		if w.follower.Alive() {
+			t.Error("control answered while a replica that it does not know could still accept")
+		}
+		if waited := time.Since(start); waited > lease {
+			t.Errorf("waited %v, more than the lease", waited)
+		}
+		if hub.Confirmed(t.Context(), w.log.append("two")).Took > 0 {
+			t.Error("waited again, after every earlier lease is over")
+		}
+	})
+}
+
 func TestGapBringsTheFullSet(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.log.append("old")
