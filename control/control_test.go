@@ -3,6 +3,7 @@ package control_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -130,7 +131,12 @@ func (f *fixture) follow(to *follower) (stop func()) {
 	go func() {
 		ended <- client.Run(ctx, client.Config{Conn: f.conn, Node: "extauthz-test", Types: fleetTypes, Apply: to.apply, Log: slog.New(slog.DiscardHandler)})
 	}()
-	stop = sync.OnceFunc(func() { cancel(); <-ended })
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			f.t.Errorf("following: %v", err)
+		}
+	})
 	f.t.Cleanup(stop)
 	return stop
 }
@@ -272,9 +278,18 @@ func TestControlService(t *testing.T) {
 		do   func() error
 		want codes.Code
 	}{
-		{"digest too short", func() error { _, err := f.control.Resolve(t.Context(), &pb.ResolveRequest{Digest: []byte("x")}); return err }, codes.InvalidArgument},
-		{"unknown digest", func() error { _, err := f.control.Resolve(t.Context(), &pb.ResolveRequest{Digest: make([]byte, 32)}); return err }, codes.NotFound},
-		{"no server id", func() error { _, err := f.control.UpstreamHeaders(t.Context(), &pb.UpstreamHeadersRequest{}); return err }, codes.InvalidArgument},
+		{"digest too short", func() error {
+			_, err := f.control.Resolve(t.Context(), &pb.ResolveRequest{Digest: []byte("x")})
+			return err
+		}, codes.InvalidArgument},
+		{"unknown digest", func() error {
+			_, err := f.control.Resolve(t.Context(), &pb.ResolveRequest{Digest: make([]byte, 32)})
+			return err
+		}, codes.NotFound},
+		{"no server id", func() error {
+			_, err := f.control.UpstreamHeaders(t.Context(), &pb.UpstreamHeadersRequest{})
+			return err
+		}, codes.InvalidArgument},
 		{"record that is no JSON", func() error {
 			_, err := f.control.Record(t.Context(), &pb.RecordRequest{Records: [][]byte{[]byte("x")}})
 			return err

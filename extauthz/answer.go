@@ -144,8 +144,7 @@ func initializeResult(body []byte) (bool, error) {
 }
 
 // seal makes the session id of an initialize answer.
-func (s *Server) seal(n *note, a answer) (string, error) {
-	snap := s.snapshot.Load()
+func (s *Server) seal(snap *Snapshot, n *note, a answer) (string, error) {
 	now := s.revoked.Now()
 	out := session.Session{
 		Server: n.Server, Principal: [16]byte(n.Principal), Addr: n.Address, Version: n.Version,
@@ -168,13 +167,14 @@ func (s *Server) seal(n *note, a answer) (string, error) {
 // stillLive asks again, for an answer, what Check asked for its request. A
 // Check that lies too far back is none: the entry that would refuse it may
 // have left the set.
-func (s *Server) stillLive(snap *Snapshot, n *note) error {
-	if !s.revoked.Alive() || !snap.Ready() {
-		return errNoLease
+func (s *Server) stillLive(n *note) (*Snapshot, error) {
+	snap, err := s.live(n.Server, n.Credential, n.expires())
+	if err != nil {
+		return nil, err
 	}
-	srv := snap.servers.find(n.Server)
-	if srv != nil && s.revoked.Now().Sub(time.UnixMilli(n.Checked)) > revocation.AnswerAge(srv.callLimit) {
-		return errStaleCheck
+	limit := snap.servers.find(n.Server).callLimit // live: there is one
+	if s.revoked.Now().Sub(time.UnixMilli(n.Checked)) > revocation.AnswerAge(limit) {
+		return nil, errStaleCheck
 	}
-	return s.judgeLive(snap, n.Server, n.Credential, n.expires())
+	return snap, nil
 }

@@ -95,10 +95,14 @@ func batchBody(d *decision, out outward, data errorData) []byte {
 	return jsonrpc.AppendBatch(nil, answers...)
 }
 
+// unauthenticatedMost is the longest body that is read only to echo its id to
+// somebody unknown, in bytes.
+const unauthenticatedMost = 64 << 10
+
 // unauthenticatedID echoes the id of a body that the strict parser accepts. It
 // changes only the body of a 401, never the decision.
 func unauthenticatedID(d *decision) jsontext.Value {
-	if d.req.method != http.MethodPost || len(d.req.body) == 0 || d.req.cut {
+	if d.req.method != http.MethodPost || len(d.req.body) > unauthenticatedMost || d.req.cut {
 		return nil
 	}
 	body, err := jsonrpc.Parse(d.req.body, jsonrpc.Rules{Transport: d.req.transport, Batch: true, Responses: true})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
@@ -40,15 +41,25 @@ type decision struct {
 	session *session.Session // of a legacy request other than the opener
 	route   route
 	denied  *denial
+	status  int // of the denial's answer, and its body
+	body    []byte
 	allowed bool
 }
 
 // Check answers one authorization request from Envoy.
 func (s *Server) Check(ctx context.Context, in *authv3.CheckRequest) (*authv3.CheckResponse, error) {
 	d := decision{started: s.now()}
+	release, ok := s.bodies.take(len(in.GetAttributes().GetRequest().GetHttp().GetRawBody()))
+	if !ok {
+		return nil, s.fail(&d, errBusy)
+	}
+	defer release()
 	err := s.decide(ctx, &d, in)
 	if err != nil && !errors.As(err, &d.denied) {
 		return nil, s.fail(&d, err)
+	}
+	if d.denied != nil {
+		d.status, d.body = deniedBody(&d)
 	}
 	if err := s.record(&d); err != nil { // 7.
 		return nil, s.fail(&d, err)
@@ -69,11 +80,6 @@ func (s *Server) decide(ctx context.Context, d *decision, in *authv3.CheckReques
 	if d.req, err = parseRequest(ctx, in); err != nil { // 1.
 		return err
 	}
-	release, ok := s.bodies.take(len(d.req.body))
-	if !ok {
-		return errBusy
-	}
-	defer release()
 	if err = admit(d.snap, d.req); err != nil {
 		return err
 	}
@@ -98,6 +104,9 @@ func (s *Server) decide(ctx context.Context, d *decision, in *authv3.CheckReques
 	}
 	if ctx.Err() != nil { // a decision made too late is none
 		return ctx.Err()
+	}
+	if _, err = s.live(d.srv.id, d.who.ID, d.who.Expires); err != nil { // time has passed since step 3
+		return err
 	}
 	d.allowed = true // the one line that allows
 	return nil
@@ -136,6 +145,15 @@ func (s *Server) principal(ctx context.Context, snap *Snapshot, id identity.Serv
 		return who, nil, err
 	}
 	return who, snap.servers.find(id), nil
+}
+
+// live asks it of now: the newest settings, the lease, the revoked set.
+func (s *Server) live(server identity.ServerID, token string, expires time.Time) (*Snapshot, error) {
+	snap := s.snapshot.Load()
+	if !snap.Ready() || !s.revoked.Alive() {
+		return nil, errNoLease
+	}
+	return snap, s.judgeLive(snap, server, token, expires)
 }
 
 // judgeLive asks what has to hold at every use of a credential, whatever a
@@ -292,6 +310,10 @@ func (s *Server) fail(d *decision, err error) error {
 	if d.req != nil {
 		id = d.req.id
 	}
-	s.cfg.Slog.Error("no decision", "request_id", id, "error", err)
+	level := slog.LevelError
+	if errors.Is(err, errNoLease) || errors.Is(err, errBusy) { // said once by what caused it, counted each time
+		level = slog.LevelDebug
+	}
+	s.cfg.Slog.Log(context.Background(), level, "no decision", "request_id", id, "error", err)
 	return status.Error(codes.Unavailable, fmt.Sprintf("no decision for request %s", id))
 }

@@ -3,6 +3,7 @@ package extauthz_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -155,7 +156,9 @@ func newFixture(t testing.TB, servers ...*pb.Server) *fixture {
 	go func() { ended <- f.server.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		<-ended
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("extauthz ended with %v", err)
+		}
 		_ = conn.Close()
 	})
 	f.eventually("extauthz is ready", func() bool { return f.server.Ready() == nil })

@@ -61,17 +61,15 @@ func (g *guard) run() error {
 	if err != nil {
 		return err
 	}
-	if n == nil { // Envoy's own answer, or Check's denial
-		return g.pass(nil)
+	if n == nil { // the gate opens for answers to what Check allowed, and for no other
+		return errors.New("an answer came without check's note")
 	}
 	answer := readAnswer(first.GetResponseHeaders())
 	switch v := judge(mark, n, answer); v { // 2.
 	case verdictReplace:
 		return g.replace(n, answer) // 3.
-	case verdictSealBody:
-		return g.sealBody(n, answer)
-	case verdictSealNow:
-		return g.sealStream(n, answer)
+	case verdictSealBody, verdictSealNow:
+		return g.seal(v, n, answer)
 	case verdictAccepted:
 		return g.accept()
 	case verdictWatch:
@@ -121,7 +119,8 @@ func (g *guard) drain() error {
 // replace answers in the upstream's place: its headers and body are dropped.
 func (g *guard) replace(n *note, a answer) error {
 	out := upstreamFault(a.status)
-	if err := g.immediate(out.status, "upstream_answer_refused", errorBody(n.Transport, n.ID, out, errorData{RequestID: n.Request})); err != nil {
+	body := errorBody(n.Transport, n.ID, out, errorData{RequestID: n.Request})
+	if err := g.immediate(out.status, "upstream_answer_refused", body, [2]string{"arbiter-decision", "allow"}); err != nil {
 		return err
 	}
 	g.server.metrics.replaced.Inc()
@@ -150,8 +149,8 @@ func (g *guard) watch(n *note, mutation *procv3.HeaderMutation) error {
 	credential := revocation.Key{Kind: revocation.KindAccessToken, Key: n.Credential}
 	st, count := s.streams.add(g.end, credential, revocation.Key{Kind: revocation.KindServer, Key: n.Server.String()})
 	defer s.streams.remove(st)
-	snap := s.snapshot.Load()
-	if err := s.stillLive(snap, n); err != nil {
+	snap, err := s.stillLive(n)
+	if err != nil {
 		return g.cut(n, err)
 	}
 	if count > snap.gateway.streams {
@@ -190,9 +189,9 @@ func (g *guard) cut(n *note, why error) error {
 		out = refused.outward()
 	}
 	body := errorBody(n.Transport, n.ID, out, errorData{RequestID: n.Request})
-	var lines headerLines
+	lines := headerLines{{"arbiter-decision", "deny"}}
 	if out.status == http.StatusUnauthorized {
-		lines = headerLines{{"www-authenticate", challenge(g.server.snapshot.Load(), n.Server, n.Transport, true)}}
+		lines = append(lines, [2]string{"www-authenticate", challenge(g.server.snapshot.Load(), n.Server, n.Transport, true)})
 	}
 	if err := g.immediate(out.status, "refused_after_check", body, lines...); err != nil {
 		return err
@@ -200,9 +199,22 @@ func (g *guard) cut(n *note, why error) error {
 	return g.drain()
 }
 
+// seal gives the session of an initialize its id, if whoever asked may still.
+func (g *guard) seal(v verdict, n *note, a answer) error {
+	snap, err := g.server.stillLive(n)
+	switch {
+	case err != nil:
+		return g.cut(n, err)
+	case v == verdictSealNow:
+		return g.sealStream(snap, n, a)
+	default:
+		return g.sealBody(snap, n, a)
+	}
+}
+
 // sealBody answers an initialize whose result is plain JSON: the id is given
 // only when there is a result, so the body is read first, up to sealBodyMost.
-func (g *guard) sealBody(n *note, a answer) error {
+func (g *guard) sealBody(snap *Snapshot, n *note, a answer) error {
 	mode := &procfilterv3.ProcessingMode{ResponseBodyMode: procfilterv3.ProcessingMode_BUFFERED_PARTIAL}
 	if err := g.sendHeaders(removeHeaders(headerSessionID), mode); err != nil {
 		return err
@@ -221,7 +233,7 @@ func (g *guard) sealBody(n *note, a answer) error {
 	}
 	var mutation *procv3.HeaderMutation
 	if found {
-		id, err := g.server.seal(n, a)
+		id, err := g.server.seal(snap, n, a)
 		if err != nil {
 			return g.replace(n, a)
 		}
@@ -239,8 +251,8 @@ func (g *guard) sealBody(n *note, a answer) error {
 
 // sealStream answers an initialize whose answer is a stream: the id has to be
 // given before the result can be seen.
-func (g *guard) sealStream(n *note, a answer) error {
-	id, err := g.server.seal(n, a)
+func (g *guard) sealStream(snap *Snapshot, n *note, a answer) error {
+	id, err := g.server.seal(snap, n, a)
 	if err != nil {
 		return g.replace(n, a)
 	}

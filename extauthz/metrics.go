@@ -13,6 +13,7 @@ type metrics struct {
 	duration  prometheus.Histogram
 	replaced  prometheus.Counter
 	cut       prometheus.Counter
+	panics    prometheus.Counter
 }
 
 func newMetrics(s *Server, registry prometheus.Registerer) (*metrics, error) {
@@ -31,6 +32,9 @@ func newMetrics(s *Server, registry prometheus.Registerer) (*metrics, error) {
 			Name: "arbiter_streams_cut_total", Help: "Live streams that were ended because what opened them had ended.",
 		}),
 	}
+	m.panics = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "arbiter_panics_total", Help: "Requests that ended in a panic, as an error.",
+	})
 	gauges := []prometheus.Collector{
 		gauge("arbiter_streams_live", "Live streams.", func() float64 { return float64(s.streams.total()) }),
 		gauge("arbiter_revoked_entries", "Entries of the revoked set.", func() float64 { return float64(s.revoked.Set().Len()) }),
@@ -42,9 +46,11 @@ func newMetrics(s *Server, registry prometheus.Registerer) (*metrics, error) {
 			}
 			return 0
 		}),
-		gauge("arbiter_records_dropped_total", "Decision records that were not kept somewhere.", func() float64 { return float64(s.records.dropped.Load()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "arbiter_records_dropped_total", Help: "Decision records that were not kept somewhere.",
+		}, func() float64 { return float64(s.records.dropped.Load()) }),
 	}
-	for _, c := range append(gauges, m.decisions, m.duration, m.replaced, m.cut) {
+	for _, c := range append(gauges, m.decisions, m.duration, m.replaced, m.cut, m.panics) {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

@@ -17,12 +17,14 @@ import (
 // of Envoy's ext_authz filter. xds reads all but note.
 const (
 	metaNamespace = "envoy.filters.http.ext_authz"
-	metaGuard     = "guard" // one of the marks below, always there
-	metaAddress   = "dst"   // ip:port of the upstream
-	metaHost      = "host"  // its authority
-	metaPath      = "path"  // its path
-	metaNote      = "note"  // what Guard needs, below
-	metaID        = "id"    // of a single request, for errors that Envoy answers
+	metaGuard     = "guard"  // one of the marks below, always there
+	metaAddress   = "dst"    // ip:port of the upstream
+	metaHost      = "host"   // its authority
+	metaPath      = "path"   // its path
+	metaOrigin    = "origin" // the browser's, allowed; not there without one
+	metaExpose    = "expose" // what a page may read of the answer; with origin
+	metaID        = "id"     // of a single request, as JSON: Envoy's own answers echo it
+	metaNote      = "note"   // what Guard needs, below
 )
 
 // Marks say when Guard sees the answer.

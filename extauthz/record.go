@@ -46,7 +46,7 @@ type Called struct {
 	Tool   string `json:"tool,omitempty"`
 }
 
-var errRecordsFull = errors.New("the decision log is full and is required")
+var errRecordsFull = errors.New("the decision log takes no record and is required")
 
 const (
 	recordQueue  = 8192
@@ -66,10 +66,11 @@ type recorder struct {
 	slog    *slog.Logger
 	queue   chan Record
 	dropped *atomic.Int64
+	broken  *atomic.Bool // the sink could not be written
 }
 
 func newRecorder(sink io.Writer, control pb.ControlClient, log *slog.Logger) *recorder {
-	return &recorder{sink: sink, control: control, slog: log, queue: make(chan Record, recordQueue), dropped: new(atomic.Int64)}
+	return &recorder{sink: sink, control: control, slog: log, queue: make(chan Record, recordQueue), dropped: new(atomic.Int64), broken: new(atomic.Bool)}
 }
 
 // offer queues a record, or counts it as dropped.
@@ -139,9 +140,11 @@ func (r *recorder) line(record Record) ([]byte, bool) {
 	if err == nil {
 		_, err = r.sink.Write(append(line, '\n'))
 	}
+	if wasBroken := r.broken.Swap(err != nil); err != nil && !wasBroken {
+		r.slog.Error("decision records cannot be written", "request_id", record.RequestID, "error", err)
+	}
 	if err != nil {
 		r.dropped.Add(1)
-		r.slog.Error("writing a decision record", "request_id", record.RequestID, "error", err)
 		return nil, false
 	}
 	return line, true
@@ -160,12 +163,12 @@ func (s *Server) record(d *decision) error {
 	outcome, reason, detail, status := outcomeAllow, reasonAllowed, "", 0
 	if d.denied != nil {
 		outcome, reason, detail = outcomeDeny, d.denied.reason, d.denied.detail
-		status, _ = deniedBody(d)
+		status = d.status
 	}
 	s.metrics.decided(outcome, reason, s.now().Sub(d.started))
 	record := s.recordOf(d)
 	record.Outcome, record.Reason, record.Detail, record.Status = outcome, string(reason), detail, status
-	if !s.records.offer(record) && d.snap.gateway.recordsNeeded {
+	if kept := s.records.offer(record) && !s.records.broken.Load(); !kept && d.snap.gateway.recordsNeeded {
 		return errRecordsFull
 	}
 	return nil
@@ -175,7 +178,7 @@ func (s *Server) record(d *decision) error {
 func (s *Server) recordFault(d *decision, err error) {
 	s.metrics.decided(outcomeError, "error", s.now().Sub(d.started))
 	record := s.recordOf(d)
-	record.Outcome, record.Reason, record.Detail, record.Status = outcomeError, "error", err.Error(), 503
+	record.Outcome, record.Reason, record.Detail, record.Status = outcomeError, "error", shortened(err.Error()), 503
 	s.records.offer(record)
 }
 
@@ -185,7 +188,7 @@ func (s *Server) recordOf(d *decision) Record {
 		out.Revision = d.snap.Revision
 	}
 	if d.req != nil {
-		out.RequestID, out.HTTPMethod, out.Source = d.req.id, d.req.method, d.req.peer
+		out.RequestID, out.HTTPMethod, out.Source = d.req.id, knownMethod(d.req.method), d.req.peer
 		out.Server, out.Route = d.req.server.String(), "mcp"
 		if d.req.transport == jsonrpc.RPC {
 			out.Route = "rpc"
@@ -207,6 +210,15 @@ func (s *Server) recordOf(d *decision) Record {
 		out.Upstream = d.route.address.String()
 	}
 	return out
+}
+
+// knownMethod keeps a caller from writing into the log what it likes.
+func knownMethod(method string) string {
+	switch method {
+	case "POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH", "TRACE":
+		return method
+	}
+	return "other"
 }
 
 func shortened(text string) string {

@@ -28,7 +28,7 @@ func respond(d *decision) (*authv3.CheckResponse, error) {
 
 // refuse answers the caller in the upstream's place.
 func refuse(d *decision) *authv3.CheckResponse {
-	status, body := deniedBody(d)
+	status, body := d.status, d.body
 	headers := headerLines{
 		{"arbiter-decision", "deny"},
 		{"arbiter-request-id", d.req.id},
@@ -75,6 +75,9 @@ func challenge(snap *Snapshot, server identity.ServerID, dialled jsonrpc.Transpo
 	return text
 }
 
+// exposed are the headers that a page may read.
+const exposed = "Mcp-Session-Id, WWW-Authenticate, Retry-After, arbiter-decision, arbiter-request-id"
+
 // corsHeaders let a page of an allowed origin read the answer (Fetch standard,
 // "CORS protocol"); never with credentials mode.
 func corsHeaders(d *decision) headerLines {
@@ -83,7 +86,7 @@ func corsHeaders(d *decision) headerLines {
 	}
 	return headerLines{
 		{"access-control-allow-origin", d.req.cors},
-		{"access-control-expose-headers", "Mcp-Session-Id, WWW-Authenticate, Retry-After, arbiter-decision, arbiter-request-id"},
+		{"access-control-expose-headers", exposed},
 		{"vary", "Origin"},
 	}
 }
@@ -127,15 +130,16 @@ func allow(d *decision) (*authv3.CheckResponse, error) {
 		mark = markAll // whatever a notification is answered with becomes 202
 	}
 	to := d.route.target
-	metadata := &structpb.Struct{Fields: map[string]*structpb.Value{
-		metaGuard:   structpb.NewStringValue(mark),
-		metaAddress: structpb.NewStringValue(d.route.address.String()),
-		metaHost:    structpb.NewStringValue(to.url.HostHeader()),
-		metaPath:    structpb.NewStringValue(to.url.Path()),
-		metaNote:    structpb.NewStringValue(note),
-	}}
+	metadata := map[string]string{
+		metaGuard: mark, metaAddress: d.route.address.String(), metaHost: to.url.HostHeader(), metaPath: to.url.Path(), metaNote: note,
+	}
+	answer := headerLines{{"arbiter-decision", "allow"}}.options()
+	if d.req.cors != "" { // Envoy sets both on every answer, whoever makes it
+		metadata[metaOrigin], metadata[metaExpose] = d.req.cors, exposed
+		answer = append(answer, appended("vary", "Origin"))
+	}
 	if id := d.call.id(); id != nil {
-		metadata.Fields[metaID] = structpb.NewStringValue(string(id))
+		metadata[metaID] = string(id)
 	}
 	set, remove := upstreamHeaders(d)
 	return &authv3.CheckResponse{
@@ -143,10 +147,18 @@ func allow(d *decision) (*authv3.CheckResponse, error) {
 		HttpResponse: &authv3.CheckResponse_OkResponse{OkResponse: &authv3.OkHttpResponse{
 			Headers:              set.options(),
 			HeadersToRemove:      remove,
-			ResponseHeadersToAdd: append(corsHeaders(d), [2]string{"arbiter-decision", "allow"}).options(),
+			ResponseHeadersToAdd: answer,
 		}},
-		DynamicMetadata: metadata,
+		DynamicMetadata: metadataOf(metadata),
 	}, nil
+}
+
+func metadataOf(fields map[string]string) *structpb.Struct {
+	out := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(fields))}
+	for name, value := range fields {
+		out.Fields[name] = structpb.NewStringValue(value)
+	}
+	return out
 }
 
 func noteFor(d *decision) *note {
@@ -234,4 +246,12 @@ func (lines headerLines) options() []*corev3.HeaderValueOption {
 		})
 	}
 	return out
+}
+
+// appended adds a line to what an upstream said in the same header.
+func appended(name, value string) *corev3.HeaderValueOption {
+	return &corev3.HeaderValueOption{
+		Header:       &corev3.HeaderValue{Key: name, Value: value},
+		AppendAction: corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD,
+	}
 }

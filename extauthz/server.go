@@ -19,7 +19,6 @@ import (
 
 	"github.com/arbiter-gateway/arbiter/extauthz/resolve"
 	"github.com/arbiter-gateway/arbiter/extauthz/upstream"
-	"github.com/arbiter-gateway/arbiter/internal/identity"
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/xds/client"
@@ -73,8 +72,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.revoked = revocation.NewFollower(revocation.FollowerConfig{
 		Client: control, Replica: cfg.Replica, Now: cfg.Now, Slog: cfg.Slog,
-		Cut:    func(e revocation.Entry) int64 { return s.streams.end(revocation.Key{Kind: e.Kind, Key: e.Key}) },
-		CutAll: func() { s.streams.endEvery() },
+		Cut: s.streams.end, CutAll: s.streams.endEvery,
 	})
 	var err error
 	if s.addresses, err = upstream.New(upstream.Config{Networks: s.networks}); err != nil {
@@ -93,6 +91,7 @@ func New(cfg Config) (*Server, error) {
 // Run serves Envoy until ctx ends. It returns when every goroutine is gone.
 func (s *Server) Run(ctx context.Context) error {
 	server := grpc.NewServer(
+		grpc.UnaryInterceptor(s.recoverUnary), grpc.StreamInterceptor(s.recoverStream),
 		grpc.MaxRecvMsgSize(messageMost),
 		grpc.MaxConcurrentStreams(1<<20),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 100 * time.Millisecond, PermitWithoutStream: true}),
@@ -127,33 +126,32 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // apply takes one pushed update: built whole, then swapped; the streams of
-// disabled servers end before control hears of it.
+// disabled servers end before control hears of it. A server that cannot be read
+// accepts nothing; what came with it is applied all the same.
 func (s *Server) apply(update client.Update) error {
 	changes, err := changesOf(update)
 	if err != nil {
 		return err
 	}
-	next, ended, err := s.snapshot.Load().with(changes)
-	if err != nil {
-		return err
+	next, ended, refused := s.snapshot.Load().with(changes)
+	if next == nil {
+		return refused
 	}
 	if update.Complete {
 		next.Revision = max(next.Revision, update.Revision)
 		next.loaded = next.loaded || update.Type == typeServer
 	}
 	s.snapshot.Store(next)
+	keys := make([]revocation.Key, 0, len(ended))
 	for _, id := range ended {
-		s.endServer(id)
+		keys = append(keys, revocation.Key{Kind: revocation.KindServer, Key: id.String()})
 	}
-	return nil
+	s.streams.end(keys...)
+	return refused
 }
 
 // networks are the ranges that upstreams may be in, by the newest settings.
 func (s *Server) networks() *upstream.Networks { return s.snapshot.Load().gateway.networks }
-
-func (s *Server) endServer(id identity.ServerID) {
-	s.streams.end(revocation.Key{Kind: revocation.KindServer, Key: id.String()})
-}
 
 // Ready says why requests cannot be decided yet; nil when they can.
 func (s *Server) Ready() error {

@@ -1,6 +1,7 @@
 package extauthz
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -33,7 +34,6 @@ type gateway struct {
 	networks      *upstream.Networks
 	session       time.Duration
 	streams       int
-	streamMost    time.Duration
 	recordsNeeded bool
 }
 
@@ -105,11 +105,13 @@ type change struct {
 	removed string // id of a server that is gone
 }
 
-// with builds the next snapshot whole, or says which resource is wrong and
-// leaves this one as it is. It also lists the disabled servers: their streams
-// have to end. Those of a deleted one are ended, and counted, by its entry in
+// with builds the next snapshot whole. Settings or keys that are wrong leave
+// everything as it is (no next); a server that is wrong accepts nothing in the
+// next snapshot, and the error names it. It also lists the disabled servers:
+// their streams have to end. Those of a deleted one are ended, and counted, by its entry in
 // the revocation log.
-func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.ServerID, err error) {
+func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.ServerID, refused error) {
+	var err error
 	next = &Snapshot{}
 	if s != nil {
 		*next = *s
@@ -122,10 +124,11 @@ func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.Serv
 		case c.keys != nil:
 			next.keys, err = parseKeys(c.keys)
 		case c.server != nil:
-			var srv *server
-			if srv, err = parseServer(c.server); err != nil {
-				break
+			srv, wrong := parseServer(c.server)
+			if srv == nil {
+				return nil, nil, wrong
 			}
+			refused = errors.Join(refused, wrong)
 			next.servers.set(srv.id, srv, &owned)
 			if !srv.enabled {
 				ended = append(ended, srv.id)
@@ -142,7 +145,7 @@ func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.Serv
 			return nil, nil, err
 		}
 	}
-	return next, ended, nil
+	return next, ended, refused
 }
 
 func parseGateway(in *pb.Gateway) (*gateway, error) {
@@ -155,7 +158,6 @@ func parseGateway(in *pb.Gateway) (*gateway, error) {
 		hosts:         map[string]bool{},
 		session:       time.Duration(in.GetSessionSeconds()) * time.Second,
 		streams:       int(in.GetStreamsPerCredential()),
-		streamMost:    time.Duration(in.GetStreamMaxSeconds()) * time.Second,
 		recordsNeeded: in.GetDecisionLogRequired(),
 	}
 	for _, host := range in.GetHosts() {
@@ -203,11 +205,22 @@ func parseKeys(in *pb.Keys) (*keys, error) {
 	return out, nil
 }
 
+// parseServer checks a server. One that is wrong comes back disabled, with the
+// error; without an id there is none.
 func parseServer(in *pb.Server) (*server, error) {
 	id, err := identity.ParseServerID(in.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("server %q: %w", in.GetId(), err)
 	}
+	out, err := parseServerAs(id, in)
+	if err != nil {
+		return &server{id: id, name: in.GetName()}, fmt.Errorf("server %s: %w", id, err)
+	}
+	return out, nil
+}
+
+func parseServerAs(id identity.ServerID, in *pb.Server) (*server, error) {
+	var err error
 	out := &server{
 		id: id, name: in.GetName(), enabled: in.GetEnabled(),
 		legacy: in.GetLegacy(), modern: in.GetModern(),
@@ -218,16 +231,16 @@ func parseServer(in *pb.Server) (*server, error) {
 		headersRevision: in.GetHeadersRevision(),
 	}
 	if out.maxBody <= 0 || out.callLimit <= 0 {
-		return nil, fmt.Errorf("server %s: a limit is missing: body %d bytes, call %v", id, out.maxBody, out.callLimit)
+		return nil, fmt.Errorf("a limit is missing: body %d bytes, call %v", out.maxBody, out.callLimit)
 	}
 	for _, text := range in.GetAllowedOrigins() {
 		out.origins[text] = true
 	}
 	if out.mcp, err = parseTarget(in.GetMcp()); err != nil {
-		return nil, fmt.Errorf("server %s: mcp: %w", id, err)
+		return nil, fmt.Errorf("mcp: %w", err)
 	}
 	if out.rpc, err = parseTarget(in.GetRpc()); err != nil {
-		return nil, fmt.Errorf("server %s: rpc: %w", id, err)
+		return nil, fmt.Errorf("rpc: %w", err)
 	}
 	return out, nil
 }

@@ -77,20 +77,25 @@ func (s *streams) total() int {
 	return len(all)
 }
 
-// end cuts every stream of key, waits until Envoy has let go of them, and says
-// how many there were.
-func (s *streams) end(key revocation.Key) int64 {
+// end cuts every stream of these keys, waits until Envoy has let go of them,
+// and says how many each key had.
+func (s *streams) end(keys ...revocation.Key) []int64 {
 	s.mu.Lock()
 	var found []*liveStream
-	for st := range s.byKey[key] {
-		found = append(found, st)
+	counts := make([]int64, len(keys))
+	for i, key := range keys {
+		counts[i] = int64(len(s.byKey[key]))
+		for st := range s.byKey[key] {
+			found = append(found, st)
+		}
 	}
 	s.mu.Unlock()
-	return endAll(found)
+	endAll(found)
+	return counts
 }
 
 // endEvery cuts all streams.
-func (s *streams) endEvery() int64 {
+func (s *streams) endEvery() {
 	s.mu.Lock()
 	var found []*liveStream
 	for _, set := range s.byKey {
@@ -99,10 +104,10 @@ func (s *streams) endEvery() int64 {
 		}
 	}
 	s.mu.Unlock()
-	return endAll(found)
+	endAll(found)
 }
 
-func endAll(found []*liveStream) int64 {
+func endAll(found []*liveStream) {
 	for _, st := range found {
 		st.end()
 	}
@@ -112,8 +117,7 @@ func endAll(found []*liveStream) int64 {
 		select {
 		case <-st.ended:
 		case <-timer.C:
-			return int64(len(found))
+			return
 		}
 	}
-	return int64(len(found))
 }

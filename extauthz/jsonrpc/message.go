@@ -16,6 +16,7 @@ const (
 	HardLimit   = 4 << 20      // bytes of a body; Envoy refuses more with 413
 	MaxDepth    = 64           // objects and arrays inside each other, a batch's array included
 	MaxBatch    = 32           // messages of a batch
+	MaxID       = 1 << 10      // bytes of an id as it is spelled: it is carried along and echoed
 	MaxSafeID   = 1<<53 - 1    // largest integer id on /mcp, either sign (RFC 7493 section 2.2)
 	versionText = `2.0`        // the only jsonrpc there is
 	initialize  = "initialize" // the opener of a legacy session

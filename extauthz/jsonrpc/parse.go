@@ -211,6 +211,9 @@ func (r *reader) kind(d *draft) (Kind, error) {
 // validID tells whether id is a string or, on /mcp, an integer that every JSON
 // reader keeps as it is; 1.0 and 1e2 are no integers there. On /rpc any number.
 func (r *reader) validID(id jsontext.Value) bool {
+	if len(id) > MaxID {
+		return false
+	}
 	switch id.Kind() {
 	case '"':
 		return true
@@ -226,9 +229,9 @@ func (r *reader) validID(id jsontext.Value) bool {
 
 func (r *reader) idRule() string {
 	if r.rules.Transport == RPC {
-		return "id must be a string or a number"
+		return "id must be a string or a number, of at most 1024 bytes"
 	}
-	return "id must be a string or an integer between -(2^53-1) and 2^53-1"
+	return "id must be a string of at most 1024 bytes or an integer between -(2^53-1) and 2^53-1"
 }
 
 // text is what a JSON string says; not ok when raw is none.

@@ -2,9 +2,11 @@ package revocation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,10 +19,10 @@ import (
 // FollowerConfig is what a Follower needs.
 type FollowerConfig struct {
 	Client  pb.ControlClient
-	Replica string              // unique among the replicas
-	Cut     func(e Entry) int64 // ends the live streams of an entry, says how many
-	CutAll  func()              // ends every live stream: the lease is lost
-	Now     func() time.Time    // default time.Now
+	Replica string                    // unique among the replicas
+	Cut     func(keys ...Key) []int64 // ends the live streams of each key, says how many it had
+	CutAll  func()                    // ends every live stream: the lease is lost
+	Now     func() time.Time          // default time.Now
 	Slog    *slog.Logger
 }
 
@@ -32,12 +34,23 @@ type FollowerConfig struct {
 // first in the set, then its streams are cut, then it is confirmed; and a
 // lease begins when a ping is sent, not when its answer comes.
 type Follower struct {
-	cfg   FollowerConfig
-	set   atomic.Pointer[Set]
-	lease atomic.Pointer[time.Time] // end; nil: none
-	ahead atomic.Int64              // control's clock minus ours, nanoseconds
-	at    Position                  // only Run's goroutine
+	cfg     FollowerConfig
+	set     atomic.Pointer[Set]
+	lease   atomic.Pointer[heldLease] // nil: none yet
+	ahead   atomic.Int64              // control's clock minus ours, nanoseconds
+	at      Position                  // only Run's goroutine
+	renewed chan struct{}             // there is another lease: watchLease looks again
 }
+
+// heldLease is one lease, and that its end was dealt with.
+type heldLease struct {
+	until time.Time
+	lost  sync.Once // cuts every stream
+}
+
+// leaseMargin is how long before its lease is over a replica gives it up: its
+// streams have ended when control stops waiting for it.
+const leaseMargin = time.Second
 
 const (
 	pingEvery  = time.Second
@@ -51,7 +64,7 @@ func NewFollower(cfg FollowerConfig) *Follower {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	f := &Follower{cfg: cfg}
+	f := &Follower{cfg: cfg, renewed: make(chan struct{}, 1)}
 	f.set.Store(&Set{})
 	return f
 }
@@ -61,8 +74,8 @@ func (f *Follower) Set() *Set { return f.set.Load() }
 
 // Alive reports whether the replica holds its lease.
 func (f *Follower) Alive() bool {
-	until := f.lease.Load()
-	return until != nil && f.cfg.Now().Before(*until)
+	held := f.lease.Load()
+	return held != nil && f.cfg.Now().Before(held.until)
 }
 
 // Now is control's time, carried forward by our own clock: expiries are judged
@@ -169,6 +182,9 @@ func (f *Follower) handle(ctx context.Context, stream pb.Control_RevocationsClie
 				f.renew(pong, sent)
 				continue
 			}
+			if message.GetRevoked() == nil {
+				return errors.New("control sent a message of an unknown kind")
+			}
 			run = append(run, message.GetRevoked())
 			if message.GetRevoked().GetMore() {
 				continue
@@ -199,9 +215,13 @@ func (f *Follower) apply(stream pb.Control_RevocationsClient, run []*pb.Revoked)
 	} else {
 		f.set.Store(f.set.Load().With(entries, last.GetSeq(), f.Now()))
 	}
-	for _, e := range entries {
-		if n := f.cfg.Cut(e); n > 0 {
-			if err := confirm(stream, e.Seq, n); err != nil {
+	keys := make([]Key, len(entries))
+	for i, e := range entries {
+		keys[i] = Key{e.Kind, e.Key}
+	}
+	for i, ended := range f.cfg.Cut(keys...) {
+		if ended > 0 {
+			if err := confirm(stream, entries[i].Seq, ended); err != nil {
 				return err
 			}
 		}
@@ -241,27 +261,43 @@ func (f *Follower) renew(pong *pb.Pong, sent map[int64]time.Time) {
 	if !found || pong.GetNewest() > f.at.Seq {
 		return
 	}
-	until := at.Add(time.Duration(pong.GetLeaseMs()) * time.Millisecond)
-	f.lease.Store(&until)
-	f.ahead.Store(time.UnixMilli(pong.GetControlUnixMs()).Sub(f.cfg.Now()).Nanoseconds())
+	f.endLost() // a lease that was lost meanwhile is not mended by another one
+	f.lease.Store(&heldLease{until: at.Add(time.Duration(pong.GetLeaseMs())*time.Millisecond - leaseMargin)})
+	// Control wrote its time after the ping was sent: taken as if at once, the
+	// difference errs towards a clock that is ahead, and a credential ends early.
+	f.ahead.Store(time.UnixMilli(pong.GetControlUnixMs()).Sub(at).Nanoseconds())
+	select {
+	case f.renewed <- struct{}{}:
+	default:
+	}
 }
 
-// watchLease cuts every stream when the lease is lost.
+// endLost cuts every stream of a lease that is over, once.
+func (f *Follower) endLost() {
+	held := f.lease.Load()
+	if held == nil || f.cfg.Now().Before(held.until) {
+		return
+	}
+	held.lost.Do(func() {
+		f.cfg.Slog.Error("lease lost: refusing everything until control answers")
+		f.cfg.CutAll()
+	})
+}
+
+// watchLease cuts every stream in the moment in which the lease is over.
 func (f *Follower) watchLease(ctx context.Context) error {
-	held := false
-	ticker := time.NewTicker(pingEvery / 4)
-	defer ticker.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-f.renewed:
+		case <-timer.C:
+			f.endLost()
 		}
-		alive := f.Alive()
-		if held && !alive {
-			f.cfg.Slog.Error("lease lost: refusing everything until control answers")
-			f.cfg.CutAll()
+		if held := f.lease.Load(); held != nil && f.cfg.Now().Before(held.until) {
+			timer.Reset(held.until.Sub(f.cfg.Now()))
 		}
-		held = alive
 	}
 }

@@ -15,8 +15,8 @@ type Key struct {
 // With returns another one. The zero Set is empty.
 //
 // New entries go to a small map that is copied; when it has grown past an
-// eighth of the large one the two become one. So an entry costs O(sqrt) of
-// what copying everything would, and reading costs two lookups at most.
+// eighth of the large one the two become one. So an entry copies at most an
+// eighth of the set, and reading costs two lookups at most.
 type Set struct {
 	large map[Key]time.Time // entry -> until
 	small map[Key]time.Time
