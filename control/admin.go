@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,8 +57,11 @@ func (c *Control) adminRoutes(apiRoutes http.Handler) http.Handler {
 // Problems lists why the gateway cannot do its work, one sentence each.
 func (c *Control) Problems(ctx context.Context) []string {
 	problems := []string{}
-	if err := c.cfg.Store.Check(ctx); err != nil {
+	if err := c.storeCheck.run(ctx, c.cfg.Store.Check); err != nil {
 		problems = append(problems, "store: "+err.Error())
+	}
+	if err := c.feed.envoyFault(); err != nil {
+		problems = append(problems, err.Error())
 	}
 	leased := map[string]bool{}
 	for _, r := range c.hub.Replicas() {
@@ -136,4 +141,22 @@ func (c *Control) status(ctx context.Context) (api.Status, error) {
 		out.Replicas = append(out.Replicas, *replicas[name])
 	}
 	return out, nil
+}
+
+// cachedCheck runs a check at most once a second: whoever can reach /readyz
+// cannot keep the database busy.
+type cachedCheck struct {
+	mu   sync.Mutex // guards the rest; held while the check runs
+	at   time.Time
+	last error
+}
+
+func (c *cachedCheck) run(ctx context.Context, check func(context.Context) error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.at) < time.Second {
+		return c.last
+	}
+	c.last, c.at = check(context.WithoutCancel(ctx)), time.Now()
+	return c.last
 }

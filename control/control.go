@@ -68,6 +68,8 @@ type Control struct {
 	feed   *feed
 	routes http.Handler
 	health http.Handler
+
+	storeCheck cachedCheck
 }
 
 // New loads what the store holds and checks that Envoy's configuration can be
@@ -84,9 +86,14 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		return nil, err
 	}
 	c := &Control{cfg: cfg, xds: pusher}
-	c.hub = revocation.NewHub(revocation.HubConfig{
-		Log: cfg.Store, Lease: cfg.Lease, Now: cfg.Now, Slog: cfg.Slog, Outlived: cfg.RolesReady == nil,
-	})
+	outlived, err := cfg.Store.NoteLease(ctx, cfg.Lease)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.RolesReady != nil {
+		outlived = 0
+	}
+	c.hub = revocation.NewHub(revocation.HubConfig{Log: cfg.Store, Lease: cfg.Lease, Now: cfg.Now, Slog: cfg.Slog, Outlived: outlived})
 	pair, err := cfg.Cert.Pair()
 	if err != nil {
 		return nil, err
@@ -102,7 +109,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 	}
 	handler, err := api.New(api.Config{
 		Store: cfg.Store, Fleet: c, TokenMAC: keys.TokenMAC, Status: c.status, Log: cfg.Slog, Now: cfg.Now,
-		RevokeWait: cfg.Lease + 5*time.Second,
+		RevokeWait: outlived + cfg.Lease + 10*time.Second,
 	})
 	if err != nil {
 		return nil, err
@@ -185,7 +192,36 @@ func (c *Control) Applied(ctx context.Context, revision int64) error {
 	if err := c.feed.reached(ctx, revision); err != nil {
 		return err
 	}
-	return c.xds.Applied(ctx, revision)
+	if err := c.xds.Applied(ctx, revision); err != nil {
+		return err
+	}
+	return c.caughtUp(ctx, revision)
+}
+
+// caughtUp waits for replicas that are not connected now and still hold a
+// lease, of an earlier control too: they go on deciding by an older revision.
+func (c *Control) caughtUp(ctx context.Context, revision int64) error {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		behind := map[string]bool{}
+		for _, r := range c.hub.Replicas() {
+			behind[r.Name] = true
+		}
+		for _, node := range c.xds.Replicas() {
+			if node.Revision >= revision {
+				delete(behind, node.Node)
+			}
+		}
+		if len(behind) == 0 && c.hub.Complete() {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for replicas that still hold a lease (%d known): %w", len(behind), ctx.Err())
+		}
+	}
 }
 
 // Confirmed implements api.Fleet.

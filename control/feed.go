@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,45 +24,53 @@ import (
 // part of (listener, certificate, one cluster per upstream TLS profile).
 //
 // A new profile goes to Envoy before the server that uses it goes to extauthz:
-// make before break. A profile that nobody uses any more stays until a restart
-// of control, since requests to it may be under way.
+// make before break. A profile that nobody uses any more stays for a while,
+// since requests to it may be under way. A record that cannot be translated is
+// pushed as a disabled server, and holds nothing else up.
 type feed struct {
 	cfg Config
 	xds *xds.Server
 
-	mu       sync.Mutex // guards the rest
-	revision int64
-	changed  chan struct{} // closed and made anew when revision moves
-	cas      map[string]bool
-	profiles int // how many of cas Envoy was given
-	pair     servercert.Pair
-	servers  map[string]bool // ids pushed, to find what a reload must remove
+	publishing sync.Mutex // one publication to Envoy at a time, each from what holds now
+
+	mu        sync.Mutex // guards the rest
+	revision  int64
+	changed   chan struct{} // closed and made anew when revision moves
+	pair      servercert.Pair
+	cas       map[string]string // server id -> bundle that verifies its upstream
+	published map[string]bool   // bundles that Envoy was given
+	fault     error             // why Envoy was not given the newest
+	servers   map[string]bool   // ids pushed, to find what a reload must remove
 }
 
 const (
 	pollEvery  = time.Second
 	changesMax = 1000
-	envoyWait  = 10 * time.Second
+	envoyWait  = 3 * time.Second
+	pruneEvery = time.Minute
 )
 
 func newFeed(cfg Config, server *xds.Server) *feed {
 	return &feed{
 		cfg: cfg, xds: server, changed: make(chan struct{}),
-		cas: map[string]bool{}, servers: map[string]bool{},
+		cas: map[string]string{}, published: map[string]bool{}, servers: map[string]bool{},
 	}
 }
 
 // run follows the store until ctx ends.
 func (f *feed) run(ctx context.Context) error {
 	notices := f.cfg.Store.Changed()
-	ticker := time.NewTicker(pollEvery)
+	ticker, prune := time.NewTicker(pollEvery), time.NewTicker(pruneEvery)
 	defer ticker.Stop()
+	defer prune.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-notices:
 		case <-ticker.C:
+		case <-prune.C:
+			f.report(f.publish(false))
 		}
 		if err := f.follow(ctx); err != nil && ctx.Err() == nil {
 			f.cfg.Slog.Error("reading changes: what is pushed stays as it was", "error", err)
@@ -79,11 +89,7 @@ func (f *feed) load(ctx context.Context) error {
 	resources := []xds.Resource{settings, keys}
 	seen := map[string]bool{}
 	revision, err := f.cfg.Store.AllServers(ctx, func(srv store.Server) error {
-		resource, err := f.server(srv)
-		if err != nil {
-			return err
-		}
-		resources = append(resources, resource)
+		resources = append(resources, f.server(srv))
 		seen[srv.ID.String()] = true
 		return nil
 	})
@@ -146,11 +152,7 @@ func (f *feed) pushChanges(ctx context.Context, changes []store.Change) error {
 			if err != nil {
 				return err
 			}
-			resource, err := f.server(srv)
-			if err != nil {
-				return err
-			}
-			resources = append(resources, resource)
+			resources = append(resources, f.server(srv))
 		default:
 			return fmt.Errorf("change %d has the unknown kind %q", change.Revision, change.Kind)
 		}
@@ -161,14 +163,7 @@ func (f *feed) pushChanges(ctx context.Context, changes []store.Change) error {
 // push publishes one revision: Envoy's part first, and confirmed, when a server
 // needs a new cluster.
 func (f *feed) push(ctx context.Context, revision int64, resources []xds.Resource, removed []xds.Name) error {
-	for i := range resources {
-		if resources[i].Revision == 0 {
-			resources[i].Revision = revision
-		}
-	}
-	if err := f.pushEnvoy(ctx); err != nil {
-		return err
-	}
+	f.pushEnvoy(ctx)
 	if err := f.xds.SetFleet(revision, resources, removed); err != nil {
 		return err
 	}
@@ -181,6 +176,7 @@ func (f *feed) push(ctx context.Context, revision int64, resources []xds.Resourc
 	}
 	for _, name := range removed {
 		delete(f.servers, name.Name)
+		delete(f.cas, name.Name)
 	}
 	f.revision = revision
 	close(f.changed)
@@ -189,24 +185,65 @@ func (f *feed) push(ctx context.Context, revision int64, resources []xds.Resourc
 }
 
 // pushEnvoy gives Envoy the profiles that it does not have yet, and waits until
-// it runs them. At the start there is no Envoy to wait for.
-func (f *feed) pushEnvoy(ctx context.Context) error {
+// it runs them. At the start there is no Envoy to wait for. A fault is reported
+// and holds no server back: those that need the profile answer 503.
+func (f *feed) pushEnvoy(ctx context.Context) {
 	f.mu.Lock()
-	first, known := f.revision == 0, f.profiles == len(f.cas)
-	f.profiles = len(f.cas)
+	first, complete := f.revision == 0, true
+	for _, ca := range f.cas {
+		complete = complete && f.published[ca]
+	}
 	f.mu.Unlock()
-	if known && !first {
-		return nil
+	if complete && !first {
+		return
 	}
-	if err := f.setEnvoy(); err != nil || first {
-		return err
+	err := f.publish(true)
+	if err == nil && !first {
+		wait, cancel := context.WithTimeout(ctx, envoyWait)
+		defer cancel()
+		err = f.xds.Applied(wait, 0)
 	}
-	wait, cancel := context.WithTimeout(ctx, envoyWait)
-	defer cancel()
-	if err := f.xds.Applied(wait, 0); err != nil {
-		f.cfg.Slog.Error("Envoy does not run the new configuration", "error", err)
+	f.report(err)
+}
+
+// publish gives Envoy the certificate and the bundles in use; with keep also
+// those that it has already.
+func (f *feed) publish(keep bool) error {
+	f.publishing.Lock()
+	defer f.publishing.Unlock()
+	f.mu.Lock()
+	bundles := map[string]bool{}
+	for _, ca := range f.cas {
+		bundles[ca] = true
 	}
-	return nil
+	if keep {
+		maps.Copy(bundles, f.published)
+	}
+	state := f.cfg.Envoy
+	state.Certificate, state.Key = f.pair.Certificate, f.pair.Key
+	state.CAs = slices.Sorted(maps.Keys(bundles))
+	f.mu.Unlock()
+	err := f.xds.SetEnvoy(state)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil {
+		f.published = bundles
+	}
+	f.fault = err
+	return err
+}
+
+func (f *feed) report(err error) {
+	if err != nil {
+		f.cfg.Slog.Error("Envoy does not run the newest configuration", "error", err)
+	}
+}
+
+// envoyFault says why Envoy was not given the newest configuration.
+func (f *feed) envoyFault() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fault
 }
 
 func (f *feed) at() int64 {
@@ -232,18 +269,6 @@ func (f *feed) reached(ctx context.Context, revision int64) error {
 	}
 }
 
-func (f *feed) setEnvoy() error {
-	f.mu.Lock()
-	state := f.cfg.Envoy
-	state.Certificate, state.Key = f.pair.Certificate, f.pair.Key
-	state.CAs = nil
-	for ca := range f.cas {
-		state.CAs = append(state.CAs, ca)
-	}
-	f.mu.Unlock()
-	return f.xds.SetEnvoy(state)
-}
-
 func (f *feed) useCertificate(pair servercert.Pair) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -259,7 +284,7 @@ func (f *feed) certificate() servercert.Pair {
 func (f *feed) replaceCertificate(pair servercert.Pair) error {
 	old := f.certificate()
 	f.useCertificate(pair)
-	if err := f.setEnvoy(); err != nil {
+	if err := f.publish(true); err != nil {
 		f.useCertificate(old)
 		return err
 	}
@@ -296,9 +321,26 @@ func (f *feed) keys(ctx context.Context) (xds.Resource, error) {
 	return xds.Resource{Name: xds.Name{Type: xds.TypeKeys, Name: "keys"}, Body: out}, nil
 }
 
-// server translates one server record, noting its authority.
-func (f *feed) server(srv store.Server) (xds.Resource, error) {
-	out := &pb.Server{
+// server translates one server record, noting its bundle. One that cannot be
+// translated is a disabled server.
+func (f *feed) server(srv store.Server) xds.Resource {
+	id := srv.ID.String()
+	out, usesCA, err := translate(srv)
+	if err != nil {
+		f.cfg.Slog.Error("a server cannot be served and is disabled", "server", id, "error", err)
+		out, usesCA = &pb.Server{Id: id, Name: srv.Name}, false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.cas, id)
+	if usesCA {
+		f.cas[id] = srv.CA
+	}
+	return xds.Resource{Name: xds.Name{Type: xds.TypeServer, Name: id}, Body: out}
+}
+
+func translate(srv store.Server) (out *pb.Server, usesCA bool, err error) {
+	out = &pb.Server{
 		Id: srv.ID.String(), Name: srv.Name, Enabled: srv.Enabled,
 		Legacy: srv.Legacy, Modern: srv.Modern,
 		AllowedOrigins: srv.AllowedOrigins, Labels: srv.Labels,
@@ -307,28 +349,26 @@ func (f *feed) server(srv store.Server) (xds.Resource, error) {
 		Batches:          srv.Batches, LiteralDenials: srv.LiteralDenials,
 		HeadersRevision: srv.HeadersRevision,
 	}
-	var err error
-	if out.Mcp, err = f.upstream(srv.MCP, srv.CA); err != nil {
-		return xds.Resource{}, fmt.Errorf("server %s: mcp: %w", srv.ID, err)
+	var tls [2]bool
+	if out.Mcp, tls[0], err = upstreamOf(srv.MCP, srv.CA); err != nil {
+		return nil, false, fmt.Errorf("mcp: %w", err)
 	}
-	if out.Rpc, err = f.upstream(srv.RPC, srv.CA); err != nil {
-		return xds.Resource{}, fmt.Errorf("server %s: rpc: %w", srv.ID, err)
+	if out.Rpc, tls[1], err = upstreamOf(srv.RPC, srv.CA); err != nil {
+		return nil, false, fmt.Errorf("rpc: %w", err)
 	}
-	return xds.Resource{Name: xds.Name{Type: xds.TypeServer, Name: out.GetId()}, Revision: srv.Revision, Body: out}, nil
+	if usesCA = srv.CA != "" && (tls[0] || tls[1]); usesCA {
+		err = xds.CheckCA(srv.CA)
+	}
+	return out, usesCA, err
 }
 
-func (f *feed) upstream(text, ca string) (*pb.Upstream, error) {
+func upstreamOf(text, ca string) (out *pb.Upstream, tls bool, err error) {
 	if text == "" {
-		return nil, nil
+		return nil, false, nil
 	}
 	parsed, err := upstream.ParseURL(text)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if parsed.TLS() && ca != "" {
-		f.mu.Lock()
-		f.cas[ca] = true
-		f.mu.Unlock()
-	}
-	return &pb.Upstream{Url: text, Cluster: xds.ProfileName(parsed.TLS(), ca)}, nil
+	return &pb.Upstream{Url: text, Cluster: xds.ProfileName(parsed.TLS(), ca)}, parsed.TLS(), nil
 }

@@ -127,8 +127,10 @@ func (f front) head(method, target string, lines ...string) string {
 // post is a whole raw POST; it has Host, credential and what else a good one
 // needs, then lines.
 func (f front) post(target, body string, lines ...string) string {
-	good := []string{"Host: " + f.authority(), "Authorization: Bearer " + f.token, "Content-Type: application/json",
-		"Accept: application/json, text/event-stream", "Content-Length: " + strconv.Itoa(len(body))}
+	good := []string{
+		"Host: " + f.authority(), "Authorization: Bearer " + f.token, "Content-Type: application/json",
+		"Accept: application/json, text/event-stream", "Content-Length: " + strconv.Itoa(len(body)),
+	}
 	return f.head("POST", target, append(good, lines...)...) + "\r\n" + body
 }
 
@@ -175,8 +177,13 @@ type h2 struct {
 // good fields of an HTTP/2 request, with more behind them.
 func (f front) fields(method, path string, more ...[2]string) [][2]string {
 	return append([][2]string{
-		{":method", method}, {":scheme", "https"}, {":authority", f.authority()}, {":path", path},
-		{"authorization", "Bearer " + f.token}, {"content-type", "application/json"}, {"accept", "application/json, text/event-stream"},
+		{":method", method},
+		{":scheme", "https"},
+		{":authority", f.authority()},
+		{":path", path},
+		{"authorization", "Bearer " + f.token},
+		{"content-type", "application/json"},
+		{"accept", "application/json, text/event-stream"},
 	}, more...)
 }
 

@@ -93,8 +93,10 @@ func TestGatewayPassesLastEventIDOnlyWithinAnUpstreamSession(t *testing.T) {
 	stream := func(server, token, session string) http.Header {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		resp, err := f.open(t, ctx, call{method: "GET", path: "/servers/" + server + "/mcp", token: token,
-			header: map[string]string{"Mcp-Session-Id": session, "Last-Event-Id": "7", "Accept": "text/event-stream"}})
+		resp, err := f.open(t, ctx, call{
+			method: "GET", path: "/servers/" + server + "/mcp", token: token,
+			header: map[string]string{"Mcp-Session-Id": session, "Last-Event-Id": "7", "Accept": "text/event-stream"},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

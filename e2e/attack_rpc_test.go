@@ -81,7 +81,7 @@ func TestGatewayEchoesHostileIDsWhenTheUpstreamIsGone(t *testing.T) {
 	server := shared.addServer(t, url+"mcp", url+"rpc")
 	_, token := shared.addToken(t, server)
 	for _, id := range []string{
-		`"plain"`, `7`, `1.50e2`, `"%REQ(authorization)%"`, `"%STREAM_ID%"`, `"100%"`, `"%%"`, `"a\"b\\c"`, `"\u0000\u001f"`, `"<script>"`, `"é\ud83d\ude00"`, `""`, `"` + strings.Repeat("i", 100_000) + `"`,
+		`"plain"`, `7`, `1.50e2`, `"%REQ(authorization)%"`, `"%STREAM_ID%"`, `"100%"`, `"%%"`, `"a\"b\\c"`, `"\u0000\u001f"`, `"<script>"`, `"é\ud83d\ude00"`, `""`, `"` + strings.Repeat("i", 1000) + `"`,
 	} {
 		t.Run(id[:min(len(id), 20)], func(t *testing.T) {
 			got := shared.do(t, call{path: "/servers/" + server + "/rpc", token: token, body: rpc(id, "ping", "")})

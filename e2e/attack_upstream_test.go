@@ -30,7 +30,7 @@ func TestGatewayDropsTrailersTowardsHTTP2Upstreams(t *testing.T) {
 	f := front{gateway: shared}
 	f.server = f.addServer(t, "", origin+"/rpc", "--ca", authority.File(t))
 	_, f.token = f.addToken(t, f.server)
-	fields := f.fields("POST", f.rpc(), [2]string{"trailer", "authorization"}, [2]string{"cookie", "a=b"}, [2]string{"x-arbiter-server", "x"})
+	fields := f.fields("POST", f.rpc(), [2]string{"cookie", "a=b"}, [2]string{"x-arbiter-server", "x"})
 	got := f.frames(t, h2{fields: fields, body: ping, trailers: [][2]string{{"authorization", "Bearer x"}, {"x-arbiter-server", "x"}, {"x-late", "1"}}})
 	if got.status != 200 {
 		t.Fatalf("status %d, body %s, want 200", got.status, got.body)

@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"crypto/x509"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,9 +15,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"crypto/x509"
-	"net"
 )
 
 // envoyOf is the Envoy that a process has started, 0 without one.

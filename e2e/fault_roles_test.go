@@ -33,6 +33,7 @@ func TestRolesAsProcesses(t *testing.T) {
 	}{
 		{"control restarted within the lease", f.controlRestarted},
 		{"a token deleted by a control that just came back", f.deletedAfterRestart},
+		{"a server disabled by a control that just came back", f.disabledAfterRestart},
 		{"extauthz killed under load", f.extauthzKilled},
 		{"extauthz stopped", f.extauthzStopped},
 		{"a token deleted while extauthz is stopped", f.deletedWhileStopped},
@@ -108,13 +109,41 @@ func (f *rolesFault) controlRestarted(t *testing.T) {
 func (f *rolesFault) deletedAfterRestart(t *testing.T) {
 	id, value := f.addToken(t, f.server)
 	f.expect(t, f.server, value, 200)
-	path := "http://arbiter/api/v1/servers/" + f.server + "/tokens/" + id
+	f.afterRestart(t, http.MethodDelete, "/servers/"+f.server+"/tokens/"+id)
+	for range 20 {
+		if got := f.do(t, f.ping(value)); got.status != 401 && got.status != 503 {
+			t.Fatalf("after the delete was answered: status %d", got.status)
+		}
+	}
+	f.works(t)
+}
+
+// disabledAfterRestart is the same for a server.
+func (f *rolesFault) disabledAfterRestart(t *testing.T) {
+	f.expect(t, f.server, f.token, 200)
+	answer := f.afterRestart(t, http.MethodPost, "/servers/"+f.server+"/disable")
+	if answer["applied"] == true {
+		for range 20 {
+			if got := f.do(t, f.ping(f.token)); got.status != 403 && got.status != 503 {
+				t.Errorf("after the change was answered as applied: status %d", got.status)
+				break
+			}
+		}
+	}
+	f.object(t, "", "server", "enable", f.server)
+	f.works(t)
+}
+
+// afterRestart takes control away until extauthz asks for it only once a
+// second, brings it back, and makes one change before extauthz has noticed.
+func (f *rolesFault) afterRestart(t *testing.T, method, path string) (answer map[string]any) {
+	t.Helper()
 	f.kill(t, "control")
-	time.Sleep(2500 * time.Millisecond) // extauthz asks once a second by now, and its lease runs on
+	time.Sleep(2500 * time.Millisecond) // the lease runs on
 	f.run(t, "control")
 	api := overSocket(filepath.Join(f.dir, "admin.sock"))
-	eventually(t, 10*time.Second, "the token is deleted", func() bool {
-		req, err := http.NewRequest(http.MethodDelete, path, nil)
+	eventually(t, 10*time.Second, "control is there", func() bool {
+		req, err := http.NewRequest(method, "http://arbiter/api/v1"+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,15 +153,14 @@ func (f *rolesFault) deletedAfterRestart(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
-		t.Logf("%s %s %v", resp.Status, body, err)
-		return resp.StatusCode == 200
-	})
-	for range 20 {
-		if got := f.do(t, f.ping(value)); got.status != 401 && got.status != 503 {
-			t.Fatalf("after the delete was answered: status %d", got.status)
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%s: status %d, %s", path, resp.StatusCode, body)
 		}
-	}
-	f.works(t)
+		answer = reply{body: string(body)}.message(t)
+		return true
+	})
+	t.Logf("%s: %v", path, answer)
+	return answer
 }
 
 // extauthzKilled: 503 and nothing else until it is back; streams end at once.

@@ -84,8 +84,12 @@ func TestDatabaseThatCannotBeWritten(t *testing.T) {
 
 			repair := test.spoil(t, g.dir)
 			changes := [][]string{
-				{"token", "delete", server, id}, {"token", "create", server}, {"server", "disable", server}, {"server", "delete", server},
-				{"server", "add", "another", "--rpc", "http://127.0.0.1:9"}, {"server", "update", server, "--rpc", "http://127.0.0.1:9"},
+				{"token", "delete", server, id},
+				{"token", "create", server},
+				{"server", "disable", server},
+				{"server", "delete", server},
+				{"server", "add", "another", "--rpc", "http://127.0.0.1:9"},
+				{"server", "update", server, "--rpc", "http://127.0.0.1:9"},
 			}
 			for _, args := range changes[:test.tries] {
 				if out, err := g.cli(t, "", args...); err == nil || !strings.Contains(err.Error(), "nothing was changed") {

@@ -376,8 +376,10 @@ func (g *gateway) session(t *testing.T, server, token string) string {
 	if got.status != 200 || id == "" {
 		t.Fatalf("initialize: status %d, session %q, body %s", got.status, id, got.body)
 	}
-	g.do(t, call{path: "/servers/" + server + "/mcp", token: token, body: `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
-		header: map[string]string{"Mcp-Session-Id": id}})
+	g.do(t, call{
+		path: "/servers/" + server + "/mcp", token: token, body: `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		header: map[string]string{"Mcp-Session-Id": id},
+	})
 	return id
 }
 

@@ -53,7 +53,7 @@ func soon(limit time.Duration, done func() bool) bool {
 
 // overSocket speaks HTTP over a unix socket.
 func overSocket(path string) *http.Client {
-	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)

@@ -214,7 +214,7 @@ func TestFailedOpenerKeepsTheUpstreamsID(t *testing.T) {
 func TestErrorsEchoAnyID(t *testing.T) {
 	server := shared.addServer(t, "", "http://"+closedPort(t))
 	_, token := shared.addToken(t, server)
-	for _, id := range []string{`0`, `-9007199254740991`, `1.50e2`, `""`, `"a\"b\\%REQ(authorization)% %STREAM_ID%"`, `"\u0000é漢"`, `"` + strings.Repeat("i", 2000) + `"`} {
+	for _, id := range []string{`0`, `-9007199254740991`, `1.50e2`, `""`, `"a\"b\\%REQ(authorization)% %STREAM_ID%"`, `"\u0000é漢"`, `"` + strings.Repeat("i", 1000) + `"`} {
 		t.Run(id[:min(len(id), 12)], func(t *testing.T) {
 			got := shared.do(t, call{path: "/servers/" + server + "/rpc", token: token, body: rpc(id, "ping", "")})
 			if got.status != 502 || !strings.HasPrefix(got.body, `{"jsonrpc":"2.0","id":`+id+`,"error":{"code":-31502,`) {

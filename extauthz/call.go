@@ -60,10 +60,11 @@ func readRPC(srv *server, req *request) (call, error) {
 	if req.method != "POST" {
 		return call{}, &denial{reason: reasonMethod, allow: "POST"}
 	}
-	if srv.rpc == nil {
-		return call{}, deny(reasonNoBridge)
+	c, err := readBody(req, jsonrpc.Rules{Transport: jsonrpc.RPC, Batch: true, MaxBytes: srv.maxBody})
+	if err == nil && srv.rpc == nil {
+		return call{}, deny(reasonNoBridge).addressed(c)
 	}
-	return readBody(req, jsonrpc.Rules{Transport: jsonrpc.RPC, Batch: true, MaxBytes: srv.maxBody})
+	return c, err
 }
 
 func readMCP(srv *server, req *request) (call, error) {

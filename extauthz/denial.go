@@ -33,7 +33,6 @@ const (
 	reasonGetBody        Reason = "body_not_allowed"
 	reasonBody           Reason = "body_refused"
 	reasonTooLarge       Reason = "body_too_large"
-	reasonBusy           Reason = "too_many_bodies"
 	reasonOpener         Reason = "opener_refused"
 	reasonNoSession      Reason = "session_missing"
 	reasonSession        Reason = "session_unknown"
@@ -103,7 +102,6 @@ var outwards = map[Reason]outward{
 	reasonGetBody:        {400, codeInvalidRequest, "a body is not allowed with this method"},
 	reasonBody:           {400, codeInvalidRequest, "the body is not a JSON-RPC message"},
 	reasonTooLarge:       {413, codeTooLarge, "the body is longer than this server allows"},
-	reasonBusy:           {503, codeUnavailable, "the gateway holds too many request bodies: try again"},
 	reasonOpener:         {400, codeInvalidRequest, "initialize is sent without Mcp-Session-Id, and its protocolVersion is a string"},
 	reasonNoSession:      {400, codeInvalidRequest, "Mcp-Session-Id is missing: initialize first, then send the id of the answer"},
 	reasonSession:        sessionUnknown,

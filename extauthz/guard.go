@@ -130,7 +130,7 @@ func (g *guard) replace(n *note, a answer) error {
 // accept answers a notification on /rpc: there is nothing to say (JSON-RPC 2.0,
 // section 4.1).
 func (g *guard) accept() error {
-	if err := g.immediate(http.StatusAccepted, "notification", nil); err != nil {
+	if err := g.immediate(http.StatusAccepted, "notification", nil, [2]string{"arbiter-decision", "allow"}); err != nil {
 		return err
 	}
 	return g.drain()

@@ -104,10 +104,14 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() error { return s.records.run(ctx) })
 	group.Go(func() error { return s.addresses.Run(ctx) })
 	group.Go(func() error {
-		return client.Run(ctx, client.Config{
+		err := client.Run(ctx, client.Config{
 			Conn: s.cfg.Control, Node: s.cfg.Replica, Apply: s.apply, Log: s.cfg.Slog,
 			Types: []string{typeGateway, typeKeys, typeServer},
 		})
+		if ctx.Err() != nil { // told to stop
+			return nil
+		}
+		return err
 	})
 	group.Go(func() error {
 		if err := server.Serve(s.cfg.Listener); err != nil {

@@ -69,8 +69,8 @@ func Decide(in Input) Decision {
 		}
 	}
 	what := "this needs the scope " + needed[0]
-	if in.Call.Tool != "" {
-		what = "calling the tool " + quote(in.Call.Tool) + " needs the scope " + needed[0] + " or " + needed[1]
+	if len(needed) > 1 {
+		what = "calling the tool " + quote(in.Call.Tool) + " needs the scope " + needed[0] + " or " + ScopeToolPrefix + printable(in.Call.Tool)
 	}
 	return Decision{Reason: ReasonScope, Text: what + ", which this credential does not have; " + wholeScopeAdvice, Scopes: needed}
 }
@@ -83,8 +83,10 @@ func scopesFor(in Input) []string {
 	return []string{ScopeConnect}
 }
 
-// quote shows a caller's own text back to it, shortened and printable.
-func quote(s string) string {
+func quote(s string) string { return `"` + printable(s) + `"` }
+
+// printable shows a caller's own text back to it, shortened.
+func printable(s string) string {
 	const most = 64
 	out := make([]rune, 0, most)
 	for _, r := range s {
@@ -97,5 +99,5 @@ func quote(s string) string {
 		}
 		out = append(out, r)
 	}
-	return `"` + string(out) + `"`
+	return string(out)
 }

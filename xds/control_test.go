@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -92,6 +93,23 @@ func (c *control) follow(t *testing.T, node string, conn *grpc.ClientConn) *repl
 	return r
 }
 
+// said is the number that the resource was made with.
+func said(r client.Resource) string {
+	message, err := r.Body.UnmarshalNew()
+	if err != nil {
+		return err.Error()
+	}
+	switch message := message.(type) {
+	case *pb.Server:
+		return strings.TrimPrefix(message.GetName(), "at ")
+	case *pb.Keys:
+		return strconv.Itoa(int(message.GetTokenMac()[0]))
+	case *pb.Gateway:
+		return strconv.FormatInt(message.GetSessionSeconds(), 10)
+	}
+	return "something else"
+}
+
 func (r *replica) apply(u client.Update) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,7 +117,7 @@ func (r *replica) apply(u client.Update) error {
 		return r.refuse
 	}
 	for _, resource := range u.Changed {
-		r.has[u.Type+" "+resource.Name] = resource.Version
+		r.has[u.Type+" "+resource.Name] = said(resource)
 	}
 	for _, name := range u.Removed {
 		delete(r.has, u.Type+" "+name)
@@ -148,17 +166,17 @@ func (c *control) connected(t *testing.T, node string) {
 
 func server(id string, revision int64) xds.Resource {
 	return xds.Resource{
-		Name: xds.Name{Type: xds.TypeServer, Name: id}, Revision: revision,
+		Name: xds.Name{Type: xds.TypeServer, Name: id},
 		Body: &pb.Server{Id: id, Name: "at " + strconv.FormatInt(revision, 10)},
 	}
 }
 
 func keys(revision int64) xds.Resource {
-	return xds.Resource{Name: xds.Name{Type: xds.TypeKeys, Name: "keys"}, Revision: revision, Body: &pb.Keys{}}
+	return xds.Resource{Name: xds.Name{Type: xds.TypeKeys, Name: "keys"}, Body: &pb.Keys{TokenMac: []byte{byte(revision)}}}
 }
 
 func gatewaySettings(revision int64) xds.Resource {
-	return xds.Resource{Name: xds.Name{Type: xds.TypeGateway, Name: "gateway"}, Revision: revision, Body: &pb.Gateway{}}
+	return xds.Resource{Name: xds.Name{Type: xds.TypeGateway, Name: "gateway"}, Body: &pb.Gateway{SessionSeconds: revision}}
 }
 
 // open starts a stream of a node by hand.

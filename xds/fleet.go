@@ -1,9 +1,10 @@
 package xds
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -20,8 +21,7 @@ type Name struct {
 // Resource is one resource of the fleet.
 type Resource struct {
 	Name
-	Revision int64 // store revision that last changed it; its version
-	Body     proto.Message
+	Body proto.Message
 }
 
 // fleet is what every extauthz runs, and the log of what changed. A stream
@@ -54,14 +54,15 @@ func newFleet() *fleet {
 func (f *fleet) set(revision int64, changed []Resource, removed []Name) error {
 	wire := make([]*discoveryv3.Resource, len(changed))
 	for i, r := range changed {
-		body, err := anypb.New(r.Body)
+		body := new(anypb.Any)
+		err := anypb.MarshalFrom(body, r.Body, proto.MarshalOptions{Deterministic: true})
 		if err != nil {
 			return fmt.Errorf("marshalling %s: %w", r.Name.Name, err)
 		}
 		if body.GetTypeUrl() != r.Type {
 			return fmt.Errorf("%s is a %s, not a %s", r.Name.Name, body.GetTypeUrl(), r.Type)
 		}
-		wire[i] = &discoveryv3.Resource{Name: r.Name.Name, Version: strconv.FormatInt(r.Revision, 10), Resource: body}
+		wire[i] = &discoveryv3.Resource{Name: r.Name.Name, Version: versionOf(body), Resource: body}
 	}
 	for _, n := range append(namesOf(changed), removed...) {
 		if !slices.Contains(FleetTypes(), n.Type) {
@@ -82,6 +83,13 @@ func (f *fleet) set(revision int64, changed []Resource, removed []Name) error {
 	close(f.changed)
 	f.changed = make(chan struct{})
 	return nil
+}
+
+// versionOf names what a resource says, so that a replica that comes back to a
+// control with other settings, or over another database, is told.
+func versionOf(body *anypb.Any) string {
+	sum := sha256.Sum256(body.GetValue())
+	return hex.EncodeToString(sum[:8])
 }
 
 // forget drops the older half of a log that has become long. Called with mu.

@@ -47,7 +47,7 @@ func TestFleetFollowsRevisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	updates := r.take()
-	if len(updates) != 1 || len(updates[0].Changed) != 1 || updates[0].Changed[0].Version != "8" ||
+	if len(updates) != 1 || len(updates[0].Changed) != 1 || updates[0].Changed[0].Name != "b" ||
 		len(updates[0].Removed) != 1 || updates[0].Removed[0] != "a" || updates[0].Revision != 8 {
 		t.Errorf("one change came as %+v", updates)
 	}

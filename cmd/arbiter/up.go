@@ -49,15 +49,17 @@ func (c *upCmd) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(p.ctx)
-	group.Go(func() error { return holder.Run(ctx) })
-	group.Go(func() error { return decider.Run(ctx) })
-	group.Go(func() error { return data.Run(ctx) })
 	var tools *demo.Server
 	if c.Demo {
 		if tools, err = demo.New(demo.Config{Log: r.slog}); err != nil {
 			return err
 		}
+	}
+	group, ctx := errgroup.WithContext(p.ctx)
+	group.Go(func() error { return holder.Run(ctx) })
+	group.Go(func() error { return decider.Run(ctx) })
+	group.Go(func() error { return data.Run(ctx) })
+	if tools != nil {
 		group.Go(func() error { return tools.Run(ctx) })
 	}
 	group.Go(func() error {

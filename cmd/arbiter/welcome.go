@@ -27,7 +27,7 @@ func (r *roles) welcome(ctx context.Context, tools *demo.Server) error {
 		return nil //nolint:nilerr // told to stop
 	}
 	if tools == nil {
-		_, err := fmt.Fprintf(r.p.stdout, "\nArbiter is ready at %s\n", r.settings.BaseURL)
+		_, err := fmt.Fprintf(r.p.stdout, "\nArbiter is ready at %s\n\nCtrl-C ends it.\n", r.settings.BaseURL)
 		return err
 	}
 	c, err := r.p.client()
@@ -36,6 +36,11 @@ func (r *roles) welcome(ctx context.Context, tools *demo.Server) error {
 	}
 	c.ctx = ctx
 	id, err := registerDemo(c, tools)
+	if errors.Is(err, errForeignDemo) {
+		r.slog.Warn("the demo server is not registered", "reason", err)
+		_, err = fmt.Fprintf(r.p.stdout, "\nArbiter is ready at %s\n\nCtrl-C ends it.\n", r.settings.BaseURL)
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("registering the demo server: %w", err)
 	}
@@ -50,7 +55,13 @@ func (r *roles) welcome(ctx context.Context, tools *demo.Server) error {
 	return err
 }
 
-// registerDemo adds the demo server, or tells the record where it is now.
+// demoLabel marks the record that `arbiter up` made and may change.
+const demoLabel = "made-by"
+
+var errForeignDemo = errors.New("there is another server with the name " + demoName + ": rename it, or start with --no-demo")
+
+// registerDemo adds the demo server, or tells its record where it is now. A
+// server of the same name that somebody else made is left alone.
 func registerDemo(c *client, tools *demo.Server) (id string, err error) {
 	mcp, rpc := "http://"+tools.Addr()+"/mcp", "http://"+tools.Addr()+"/rpc"
 	found, _, err := ask[api.List[api.Server]](c, http.MethodGet, "/servers?name="+demoName, nil)
@@ -59,10 +70,13 @@ func registerDemo(c *client, tools *demo.Server) (id string, err error) {
 	}
 	values := map[string]any{"mcp": mcp, "rpc": rpc, "eras": []string{"legacy", "modern"}}
 	if len(found.Items) == 1 {
+		if found.Items[0].Labels[demoLabel] != "arbiter-up" {
+			return "", errForeignDemo
+		}
 		_, _, err = ask[api.Server](c, http.MethodPatch, "/servers/"+found.Items[0].ID, values)
 		return found.Items[0].ID, err
 	}
-	values["name"] = demoName
+	values["name"], values["labels"] = demoName, map[string]string{demoLabel: "arbiter-up"}
 	made, _, err := ask[api.Server](c, http.MethodPost, "/servers", values)
 	return made.ID, err
 }

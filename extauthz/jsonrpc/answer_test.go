@@ -15,24 +15,52 @@ func TestAppendError(t *testing.T) {
 		failure   jsonrpc.Failure
 		want      string
 	}{
-		{"id as it was spelled", jsonrpc.RPC, jsonrpc.Failure{ID: raw(`"\u0041"`), Code: -31403, Message: "no"},
-			`{"jsonrpc":"2.0","id":"\u0041","error":{"code":-31403,"message":"no"}}`},
-		{"unknown id on mcp", jsonrpc.MCP, jsonrpc.Failure{Code: -32700, Message: "parse error"},
-			`{"jsonrpc":"2.0","error":{"code":-32700,"message":"parse error"}}`},
-		{"unknown id on rpc", jsonrpc.RPC, jsonrpc.Failure{Code: -32700, Message: "parse error"},
-			`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}`},
-		{"data", jsonrpc.MCP, jsonrpc.Failure{ID: raw("1"), Code: -31429, Message: "slow down",
-			Data: jsonrpc.Data{Reason: "rate", RequestID: "r-1", RetryAfter: 30}},
-			`{"jsonrpc":"2.0","id":1,"error":{"code":-31429,"message":"slow down","data":{"reason":"rate","request_id":"r-1","retry_after":30}}}`},
-		{"one datum", jsonrpc.MCP, jsonrpc.Failure{ID: raw("1"), Code: -31429, Message: "slow down", Data: jsonrpc.Data{RetryAfter: 30}},
-			`{"jsonrpc":"2.0","id":1,"error":{"code":-31429,"message":"slow down","data":{"retry_after":30}}}`},
-		{"revisions", jsonrpc.MCP, jsonrpc.Failure{ID: raw("1"), Code: -32022, Message: "unsupported",
-			Data: jsonrpc.Data{RequestID: "r", Supported: []string{"2025-11-25", "2025-06-18"}, Requested: `20"30`}},
-			`{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"unsupported","data":{"request_id":"r","supported":["2025-11-25","2025-06-18"],"requested":"20\"30"}}}`},
-		{"no revision at all", jsonrpc.MCP, jsonrpc.Failure{ID: raw("1"), Code: -32022, Message: "unsupported", Data: jsonrpc.Data{Supported: []string{}}},
-			`{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"unsupported","data":{"supported":[],"requested":""}}}`},
-		{"text is quoted", jsonrpc.MCP, jsonrpc.Failure{ID: raw("1"), Code: -31403, Message: "a\"b\\\n\x00\xff"},
-			`{"jsonrpc":"2.0","id":1,"error":{"code":-31403,"message":"a\"b\\\n\u0000` + "\ufffd" + `"}}`},
+		{
+			"id as it was spelled", jsonrpc.RPC,
+			jsonrpc.Failure{ID: raw(`"\u0041"`), Code: -31403, Message: "no"},
+			`{"jsonrpc":"2.0","id":"\u0041","error":{"code":-31403,"message":"no"}}`,
+		},
+		{
+			"unknown id on mcp", jsonrpc.MCP,
+			jsonrpc.Failure{Code: -32700, Message: "parse error"},
+			`{"jsonrpc":"2.0","error":{"code":-32700,"message":"parse error"}}`,
+		},
+		{
+			"unknown id on rpc", jsonrpc.RPC,
+			jsonrpc.Failure{Code: -32700, Message: "parse error"},
+			`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}`,
+		},
+		{
+			"data", jsonrpc.MCP,
+			jsonrpc.Failure{
+				ID: raw("1"), Code: -31429, Message: "slow down",
+				Data: jsonrpc.Data{Reason: "rate", RequestID: "r-1", RetryAfter: 30},
+			},
+			`{"jsonrpc":"2.0","id":1,"error":{"code":-31429,"message":"slow down","data":{"reason":"rate","request_id":"r-1","retry_after":30}}}`,
+		},
+		{
+			"one datum", jsonrpc.MCP,
+			jsonrpc.Failure{ID: raw("1"), Code: -31429, Message: "slow down", Data: jsonrpc.Data{RetryAfter: 30}},
+			`{"jsonrpc":"2.0","id":1,"error":{"code":-31429,"message":"slow down","data":{"retry_after":30}}}`,
+		},
+		{
+			"revisions", jsonrpc.MCP,
+			jsonrpc.Failure{
+				ID: raw("1"), Code: -32022, Message: "unsupported",
+				Data: jsonrpc.Data{RequestID: "r", Supported: []string{"2025-11-25", "2025-06-18"}, Requested: `20"30`},
+			},
+			`{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"unsupported","data":{"request_id":"r","supported":["2025-11-25","2025-06-18"],"requested":"20\"30"}}}`,
+		},
+		{
+			"no revision at all", jsonrpc.MCP,
+			jsonrpc.Failure{ID: raw("1"), Code: -32022, Message: "unsupported", Data: jsonrpc.Data{Supported: []string{}}},
+			`{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"unsupported","data":{"supported":[],"requested":""}}}`,
+		},
+		{
+			"text is quoted", jsonrpc.MCP,
+			jsonrpc.Failure{ID: raw("1"), Code: -31403, Message: "a\"b\\\n\x00\xff"},
+			`{"jsonrpc":"2.0","id":1,"error":{"code":-31403,"message":"a\"b\\\n\u0000` + "\ufffd" + `"}}`,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := string(jsonrpc.AppendError([]byte("x"), test.transport, test.failure))

@@ -32,20 +32,26 @@ func TestParseRefusesDisguisedKeys(t *testing.T) {
 	}
 	for _, key := range []string{"jsonrpc", "id", "method", "params", "result", "error"} {
 		for _, disguise := range disguises(key) {
-			refuse(t, []refusal{{fmt.Sprintf("message %+q", disguise), legacy,
-				request(fmt.Sprintf(`"method":"ping",%s:"x"`, quote(disguise))), -32600, "ambiguous_key", ""}})
+			refuse(t, []refusal{{
+				fmt.Sprintf("message %+q", disguise), legacy,
+				request(fmt.Sprintf(`"method":"ping",%s:"x"`, quote(disguise))), -32600, "ambiguous_key", "",
+			}})
 		}
 	}
 	for _, key := range params {
 		for _, disguise := range disguises(key) {
-			refuse(t, []refusal{{fmt.Sprintf("params %+q", disguise), legacy,
-				request(fmt.Sprintf(`"method":"ping","params":{%s:"x"}`, quote(disguise))), -32602, "ambiguous_key", "7"}})
+			refuse(t, []refusal{{
+				fmt.Sprintf("params %+q", disguise), legacy,
+				request(fmt.Sprintf(`"method":"ping","params":{%s:"x"}`, quote(disguise))), -32602, "ambiguous_key", "7",
+			}})
 		}
 	}
 	for _, key := range meta {
 		for _, disguise := range disguises(key) {
-			refuse(t, []refusal{{fmt.Sprintf("meta %+q", disguise), legacy,
-				request(fmt.Sprintf(`"method":"ping","params":{"_meta":{%s:"x"}}`, quote(disguise))), -32602, "ambiguous_key", "7"}})
+			refuse(t, []refusal{{
+				fmt.Sprintf("meta %+q", disguise), legacy,
+				request(fmt.Sprintf(`"method":"ping","params":{"_meta":{%s:"x"}}`, quote(disguise))), -32602, "ambiguous_key", "7",
+			}})
 		}
 	}
 }

@@ -27,8 +27,10 @@ func Parse(body []byte, rules Rules) (Body, error) {
 
 // tooLarge says that a body has more bytes than it may have.
 func tooLarge(limit int, id jsontext.Value) *Error {
-	return &Error{Code: CodeTooLarge, Reason: ReasonTooLarge, ID: id,
-		Message: "the body is larger than " + strconv.Itoa(limit) + " bytes"}
+	return &Error{
+		Code: CodeTooLarge, Reason: ReasonTooLarge, ID: id,
+		Message: "the body is larger than " + strconv.Itoa(limit) + " bytes",
+	}
 }
 
 // echo is the id to put on an answer to what was read.

@@ -37,49 +37,89 @@ func TestParseAccepts(t *testing.T) {
 		{"request", legacy, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, one(ping)},
 		{"blanks around", legacy, " \t\r\n{ \"jsonrpc\" : \"2.0\" , \"id\":\t1,\n\"method\":\"ping\" } \r\n", one(ping)},
 		{"escaped key and value", legacy, `{"jsonrpc":"2\u002e0","id":1,"\u006dethod":"p\u0069ng"}`, one(ping)},
-		{"keys in any order", opener, `{"params":{"arguments":{},"name":"echo"},"method":"tools/call","id":"a","jsonrpc":"2.0"}`,
-			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw(`"a"`), Method: "tools/call", Selector: "echo", HasSelector: true,
-				Params: raw(`{"arguments":{},"name":"echo"}`), Arguments: raw(`{}`)})},
+		{
+			"keys in any order", opener, `{"params":{"arguments":{},"name":"echo"},"method":"tools/call","id":"a","jsonrpc":"2.0"}`,
+			one(jsonrpc.Message{
+				Kind: jsonrpc.Request, ID: raw(`"a"`), Method: "tools/call", Selector: "echo", HasSelector: true,
+				Params: raw(`{"arguments":{},"name":"echo"}`), Arguments: raw(`{}`),
+			}),
+		},
 		{"unknown keys", legacy, `{"jsonrpc":"2.0","id":1,"method":"ping","x":{"jsonrpc":1},"methods":[1]}`, one(ping)},
 		{"null params", legacy, `{"jsonrpc":"2.0","id":1,"method":"ping","params":null}`, one(ping)},
-		{"notification", legacy, `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
-			one(jsonrpc.Message{Kind: jsonrpc.Notification, Method: "notifications/initialized"})},
-		{"id keeps its spelling", legacy, `{"jsonrpc":"2.0","id":"\u0041\/","method":"ping"}`,
-			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw(`"\u0041\/"`), Method: "ping"})},
-		{"largest id", legacy, `{"jsonrpc":"2.0","id":-9007199254740991,"method":"ping"}`,
-			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("-9007199254740991"), Method: "ping"})},
-		{"any number as id on rpc", rpc, `{"jsonrpc":"2.0","id":-1.50e+400,"method":"ping"}`,
-			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("-1.50e+400"), Method: "ping"})},
-		{"array params on rpc", rpc, `{"jsonrpc":"2.0","id":1,"method":"sum","params":[1,{"Name":2}]}`,
-			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("1"), Method: "sum", Params: raw(`[1,{"Name":2}]`)})},
+		{
+			"notification", legacy, `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+			one(jsonrpc.Message{Kind: jsonrpc.Notification, Method: "notifications/initialized"}),
+		},
+		{
+			"id keeps its spelling", legacy, `{"jsonrpc":"2.0","id":"\u0041\/","method":"ping"}`,
+			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw(`"\u0041\/"`), Method: "ping"}),
+		},
+		{
+			"largest id", legacy, `{"jsonrpc":"2.0","id":-9007199254740991,"method":"ping"}`,
+			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("-9007199254740991"), Method: "ping"}),
+		},
+		{
+			"any number as id on rpc", rpc, `{"jsonrpc":"2.0","id":-1.50e+400,"method":"ping"}`,
+			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("-1.50e+400"), Method: "ping"}),
+		},
+		{
+			"array params on rpc", rpc, `{"jsonrpc":"2.0","id":1,"method":"sum","params":[1,{"Name":2}]}`,
+			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("1"), Method: "sum", Params: raw(`[1,{"Name":2}]`)}),
+		},
 		{"result", legacy, `{"jsonrpc":"2.0","id":1,"result":{"ID":1,"id":2}}`, one(jsonrpc.Message{Kind: jsonrpc.Response, ID: raw("1")})},
 		{"null result", legacy, `{"jsonrpc":"2.0","id":1,"result":null}`, one(jsonrpc.Message{Kind: jsonrpc.Response, ID: raw("1")})},
 		{"error", legacy, `{"jsonrpc":"2.0","id":"x","error":{"code":1,"message":"no"}}`, one(jsonrpc.Message{Kind: jsonrpc.Response, ID: raw(`"x"`)})},
-		{"initialize", opener, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`,
-			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("1"), Method: "initialize", ProtocolVersion: "2025-11-25", Params: raw(`{"protocolVersion":"2025-11-25"}`)})},
-		{"bare initialize on rpc", rpc, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`,
-			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("1"), Method: "initialize"})},
-		{"meta", opener, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
-			`"io.modelcontextprotocol/clientCapabilities":{},"com.example/Name":1,"Name":1}}}`,
-			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("1"), Method: "tools/list",
+		{
+			"initialize", opener, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`,
+			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("1"), Method: "initialize", ProtocolVersion: "2025-11-25", Params: raw(`{"protocolVersion":"2025-11-25"}`)}),
+		},
+		{
+			"bare initialize on rpc", rpc, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`,
+			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("1"), Method: "initialize"}),
+		},
+		{
+			"meta", opener, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+				`"io.modelcontextprotocol/clientCapabilities":{},"com.example/Name":1,"Name":1}}}`,
+			one(jsonrpc.Message{
+				Kind: jsonrpc.Request, ID: raw("1"), Method: "tools/list",
 				Params: raw(`{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"com.example/Name":1,"Name":1}}`),
-				Meta:   jsonrpc.Meta{ProtocolVersion: "2026-07-28", HasProtocolVersion: true, HasClientCapabilities: true}})},
-		{"null meta", legacy, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":null}}`,
-			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("1"), Method: "tools/list", Params: raw(`{"_meta":null}`)})},
+				Meta:   jsonrpc.Meta{ProtocolVersion: "2026-07-28", HasProtocolVersion: true, HasClientCapabilities: true},
+			}),
+		},
+		{
+			"null meta", legacy, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":null}}`,
+			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("1"), Method: "tools/list", Params: raw(`{"_meta":null}`)}),
+		},
 		{"batch of one", march, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, jsonrpc.Body{Batch: true, Messages: []jsonrpc.Message{ping}}},
-		{"batch of kinds", march, `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"n"},{"jsonrpc":"2.0","id":2,"result":1}]`,
-			jsonrpc.Body{Batch: true, Messages: []jsonrpc.Message{ping, {Kind: jsonrpc.Notification, Method: "n"}, {Kind: jsonrpc.Response, ID: raw("2")}}}},
-		{"initialize in a batch on rpc", rpc, `[{"jsonrpc":"2.0","id":1,"method":"initialize"}]`,
-			jsonrpc.Body{Batch: true, Messages: []jsonrpc.Message{{Kind: jsonrpc.Request, ID: raw("1"), Method: "initialize"}}}},
-		{"subscriptions", opener, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a","\u0062"]}}}`,
-			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("1"), Method: "subscriptions/listen", Subscriptions: []string{"a", "b"},
-				Params: raw(`{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a","\u0062"]}}`)})},
-		{"reference to a prompt", legacy, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"p","title":"P"}}}`,
-			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("1"), Method: "completion/complete", Ref: "ref/prompt", Selector: "p", HasSelector: true,
-				Params: raw(`{"ref":{"type":"ref/prompt","name":"p","title":"P"}}`)})},
-		{"reference to a resource", legacy, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"uri":"u","type":"ref/resource"}}}`,
-			one(jsonrpc.Message{Kind: jsonrpc.Request, ID: raw("1"), Method: "completion/complete", Ref: "ref/resource", Selector: "u", HasSelector: true,
-				Params: raw(`{"ref":{"uri":"u","type":"ref/resource"}}`)})},
+		{
+			"batch of kinds", march, `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"n"},{"jsonrpc":"2.0","id":2,"result":1}]`,
+			jsonrpc.Body{Batch: true, Messages: []jsonrpc.Message{ping, {Kind: jsonrpc.Notification, Method: "n"}, {Kind: jsonrpc.Response, ID: raw("2")}}},
+		},
+		{
+			"initialize in a batch on rpc", rpc, `[{"jsonrpc":"2.0","id":1,"method":"initialize"}]`,
+			jsonrpc.Body{Batch: true, Messages: []jsonrpc.Message{{Kind: jsonrpc.Request, ID: raw("1"), Method: "initialize"}}},
+		},
+		{
+			"subscriptions", opener, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a","\u0062"]}}}`,
+			one(jsonrpc.Message{
+				Kind: jsonrpc.Request, ID: raw("1"), Method: "subscriptions/listen", Subscriptions: []string{"a", "b"},
+				Params: raw(`{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a","\u0062"]}}`),
+			}),
+		},
+		{
+			"reference to a prompt", legacy, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"p","title":"P"}}}`,
+			one(jsonrpc.Message{
+				Kind: jsonrpc.Request, ID: raw("1"), Method: "completion/complete", Ref: "ref/prompt", Selector: "p", HasSelector: true,
+				Params: raw(`{"ref":{"type":"ref/prompt","name":"p","title":"P"}}`),
+			}),
+		},
+		{
+			"reference to a resource", legacy, `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"uri":"u","type":"ref/resource"}}}`,
+			one(jsonrpc.Message{
+				Kind: jsonrpc.Request, ID: raw("1"), Method: "completion/complete", Ref: "ref/resource", Selector: "u", HasSelector: true,
+				Params: raw(`{"ref":{"uri":"u","type":"ref/resource"}}`),
+			}),
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := jsonrpc.Parse([]byte(test.body), test.rules)

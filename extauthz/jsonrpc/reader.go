@@ -2,6 +2,7 @@ package jsonrpc
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"strconv"
 	"sync"
@@ -179,7 +180,7 @@ func (r *reader) value() (jsontext.Value, error) {
 // end makes sure that nothing follows.
 func (r *reader) end() error {
 	offset := r.dec.InputOffset()
-	if _, err := r.dec.ReadToken(); err != io.EOF {
+	if _, err := r.dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return at(ReasonTrailing, "data after the message", offset)
 	}
 	return nil

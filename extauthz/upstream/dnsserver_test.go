@@ -109,7 +109,7 @@ func (s *dnsServer) serveUDP(conn net.PacketConn) {
 			return
 		}
 		if answer := s.answer(packet[:n], false); answer != nil {
-			conn.WriteTo(answer, from)
+			_, _ = conn.WriteTo(answer, from) // an asker that is gone
 		}
 	}
 }

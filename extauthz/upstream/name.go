@@ -95,7 +95,7 @@ func (r *Resolver) ask(host string) (Answer, error) {
 	case r.ctx.Err() != nil:
 		return Answer{}, ErrClosed
 	}
-	return Answer{}, fmt.Errorf("%w: %v", ErrLookup, err)
+	return Answer{}, fmt.Errorf("%w: %w", ErrLookup, err)
 }
 
 // live returns how long an answer is used.

@@ -27,7 +27,7 @@ func Routes(problems func(ctx context.Context) []string, registry prometheus.Gat
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
 		defer cancel()
-		found := problems(ctx)
+		found := append([]string{}, problems(ctx)...)
 		w.Header().Set("content-type", "application/json")
 		if len(found) > 0 {
 			w.WriteHeader(http.StatusServiceUnavailable)

@@ -32,9 +32,9 @@ type HubConfig struct {
 	Lease time.Duration    // how long a replica may go on unconfirmed
 	Now   func() time.Time // default time.Now
 	Slog  *slog.Logger
-	// Outlived says that replicas run in processes of their own. One of them
-	// may hold a lease that an earlier hub gave, unknown to this one.
-	Outlived bool
+	// Outlived is the longest lease that an earlier hub may have given to a
+	// replica that this one does not know; 0: there is no such replica.
+	Outlived time.Duration
 }
 
 // Hub is control's end: it lists the replicas, carries entries to them and
@@ -363,11 +363,16 @@ func (h *Hub) Confirmed(ctx context.Context, seq int64) Result {
 // awaitOutlived waits until nobody can hold a lease of an earlier hub. Whoever
 // has come back meanwhile is listed afterwards.
 func (h *Hub) awaitOutlived(ctx context.Context) {
-	left := h.since.Add(h.cfg.Lease).Sub(h.cfg.Now())
-	if h.cfg.Outlived && left > 0 {
+	if left := h.outlived(); left > 0 {
 		sleep(ctx, left)
 	}
 }
+
+// Complete reports whether every replica that may hold a lease is listed.
+func (h *Hub) Complete() bool { return h.outlived() <= 0 }
+
+// outlived is how long a lease of an earlier hub may still be held.
+func (h *Hub) outlived() time.Duration { return h.since.Add(h.cfg.Outlived).Sub(h.cfg.Now()) }
 
 // settle moves replicas that confirmed, or whose lease is over, from waiting
 // into result. It returns what announces the next change, and the end of the

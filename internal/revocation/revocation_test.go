@@ -325,10 +325,13 @@ func TestDisconnectedReplicaKeepsItsLeaseAndNoMore(t *testing.T) {
 func TestLeaseOfAnEarlierHubIsWaitedFor(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pipe.set(func() { w.pipe.down = true; w.pipe.cut() })
-		hub := revocation.NewHub(revocation.HubConfig{Log: w.log, Lease: lease, Slog: slog.New(slog.DiscardHandler), Outlived: true})
+		hub := revocation.NewHub(revocation.HubConfig{Log: w.log, Lease: lease, Slog: slog.New(slog.DiscardHandler), Outlived: lease})
 		start := time.Now()
+		if hub.Complete() {
+			t.Error("a new hub knows every replica")
+		}
 		hub.Confirmed(t.Context(), w.log.append("one"))
-		if w.follower.Alive() {
+		if w.follower.Alive() || !hub.Complete() {
 			t.Error("control answered while a replica that it does not know could still accept")
 		}
 		if waited := time.Since(start); waited > lease {

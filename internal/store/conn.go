@@ -138,7 +138,7 @@ func (c conn) row(query string, args ...any) scan {
 
 // rows calls each for every row of a query.
 func (c conn) rows(each func(scan) error, query string, args ...any) error {
-	rows, err := c.on.QueryContext(c.ctx, query, args...)
+	rows, err := c.on.QueryContext(c.ctx, query, args...) //nolint:sqlclosecheck // closed two lines below
 	if err != nil {
 		return faultOf(c.ctx, err)
 	}

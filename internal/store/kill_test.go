@@ -30,7 +30,7 @@ const killedChild = "ARBITER_TEST_STORE_CHILD"
 func writeUntilKilled(path string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		io.Copy(io.Discard, os.Stdin)
+		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
 	s, err := store.Open(ctx, store.Config{Path: path, Key: testKey})
@@ -144,11 +144,11 @@ func lost(ctx context.Context, s *store.Store, acknowledged map[string]string) e
 			}
 		case "token":
 			if (err == nil) == revoked[id] {
-				return fmt.Errorf("token %s: %v, revoked %v", id, err, revoked[id])
+				return fmt.Errorf("token %s: %s, revoked %v", id, fmt.Sprint(err), revoked[id])
 			}
 		case "deleted":
 			if !errors.Is(err, store.ErrNotFound) || !revoked[id] {
-				return fmt.Errorf("deleted token %s: %v, revoked %v", id, err, revoked[id])
+				return fmt.Errorf("deleted token %s: %s, revoked %v", id, fmt.Sprint(err), revoked[id])
 			}
 		}
 	}

@@ -102,3 +102,19 @@ func (s *Store) DropRevocations(ctx context.Context, before time.Time) (int64, e
 	}
 	return dropped, nil
 }
+
+// NoteLease keeps how long control's leases are from now on, and returns what
+// they were before: 0 at the first start. A control that has just started has
+// to wait so long for replicas that it does not know yet.
+func (s *Store) NoteLease(ctx context.Context, lease time.Duration) (before time.Duration, err error) {
+	err = s.write(ctx, "noting the lease", func(tx conn) error {
+		var micros int64
+		if err := tx.row(`SELECT lease FROM meta WHERE id = 1`)(&micros); err != nil {
+			return err
+		}
+		before = time.Duration(micros) * time.Microsecond
+		_, err := tx.exec(`UPDATE meta SET lease = $1 WHERE id = 1`, lease.Microseconds())
+		return err
+	})
+	return before, err
+}

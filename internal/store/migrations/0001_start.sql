@@ -14,6 +14,7 @@ CREATE TABLE meta (
     seq         BIGINT NOT NULL, -- newest row ever of revocations
     dropped_seq BIGINT NOT NULL, -- highest row ever dropped from revocations
     key_check   TEXT   NOT NULL, -- sealed: tells a wrong key at the start
+    lease       BIGINT NOT NULL, -- microseconds: what the last control gave to replicas
     checked_at  BIGINT NOT NULL
 );
 

@@ -108,7 +108,7 @@ func testKeys(t *testing.T, engine New) {
 	s := opened(t, open, store.Config{})
 	first, err := s.Keys(t.Context())
 	wantErr(t, err, nil)
-	if len(first.Sessions) == 0 || first.Sessions[0].ID == 0 || first.TokenMAC == (first.Sessions[0].Key) || first.TokenMAC == [32]byte{} {
+	if len(first.Sessions) == 0 || first.Sessions[0].ID == 0 || first.TokenMAC == first.Sessions[0].Key || first.TokenMAC == [32]byte{} {
 		t.Fatal("keys are missing, or one and the same")
 	}
 	changes, err := s.ChangesSince(t.Context(), 0, 0)
