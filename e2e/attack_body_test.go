@@ -7,13 +7,14 @@ import (
 	"testing"
 )
 
+const toolcall = `"method":"tools/call"`
+
 // Bodies that two readers could take for different things. Each is refused on
 // both paths, with or without a session, before anybody is asked.
 func TestGatewayRefusesBodiesReadTwoWays(t *testing.T) {
 	t.Parallel()
 	f := newFront(t)
 	session := f.session(t, f.server, f.token)
-	const toolcall = `"method":"tools/call"`
 	for _, tt := range []struct {
 		name, body string
 		code       int

@@ -57,6 +57,8 @@ type fakeControl struct {
 	entries []revocation.Entry
 	broken  error // what Resolve answers instead
 	asked   int
+	waiting bool          // UpstreamHeaders was asked
+	held    chan struct{} // UpstreamHeaders answers when it is closed; nil: at once
 }
 
 func (c *fakeControl) Resolve(_ context.Context, in *pb.ResolveRequest) (*pb.ResolveResponse, error) {
@@ -75,6 +77,13 @@ func (c *fakeControl) Resolve(_ context.Context, in *pb.ResolveRequest) (*pb.Res
 }
 
 func (c *fakeControl) UpstreamHeaders(_ context.Context, in *pb.UpstreamHeadersRequest) (*pb.UpstreamHeadersResponse, error) {
+	c.mu.Lock()
+	c.waiting = true
+	held := c.held
+	c.mu.Unlock()
+	if held != nil {
+		<-held
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.headers[in.GetServerId()], nil
@@ -105,13 +114,23 @@ func (c *fakeControl) RevocationsSince(_ context.Context, seq int64, limit int) 
 func (*fakeControl) OldestRevocation(context.Context) (int64, error) { return 0, nil }
 
 type syncBuffer struct {
-	mu  sync.Mutex // guards buf
-	buf bytes.Buffer
+	mu     sync.Mutex // guards the rest
+	buf    bytes.Buffer
+	broken error
+}
+
+func (b *syncBuffer) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.broken = err
 }
 
 func (b *syncBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.broken != nil {
+		return 0, b.broken
+	}
 	return b.buf.Write(p)
 }
 

@@ -1,7 +1,6 @@
 package extauthz_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -9,12 +8,10 @@ import (
 	"testing"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	procfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	procv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
@@ -49,24 +46,7 @@ func (e *envoySide) answer(t *testing.T, in request, end bool, header ...string)
 	if out.GetOkResponse() == nil {
 		t.Fatalf("Check denied: %v", out)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	t.Cleanup(cancel)
-	stream, err := e.client.Process(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := &corev3.HeaderMap{}
-	for i := 0; i < len(header); i += 2 {
-		lines.Headers = append(lines.Headers, &corev3.HeaderValue{Key: header[i], RawValue: []byte(header[i+1])})
-	}
-	g := &guarded{t, stream}
-	g.send(&procv3.ProcessingRequest{
-		Request: &procv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &procv3.HttpHeaders{Headers: lines, EndOfStream: end}},
-		MetadataContext: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
-			"envoy.filters.http.ext_authz": out.GetDynamicMetadata(),
-		}},
-	})
-	return g
+	return e.start(t, out.GetDynamicMetadata(), end, header...)
 }
 
 func (g *guarded) send(in *procv3.ProcessingRequest) {
