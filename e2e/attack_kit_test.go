@@ -165,16 +165,15 @@ func (g *gateway) first(t *testing.T, request string) reply {
 	return all[0]
 }
 
-// h2 sends one request as HTTP/2 frames: fields as they are given, a body in
-// one DATA frame, trailers. The status is 0 for a stream or connection that the
-// gateway resets.
+// h2 is one request as HTTP/2 frames: fields as they are given, a body in one
+// DATA frame, trailers.
 type h2 struct {
 	fields   [][2]string
 	body     string
 	trailers [][2]string
 }
 
-// good fields of an HTTP/2 request, with more behind them.
+// fields are those of a good HTTP/2 request, with more behind them.
 func (f front) fields(method, path string, more ...[2]string) [][2]string {
 	return append([][2]string{
 		{":method", method},
@@ -187,6 +186,8 @@ func (f front) fields(method, path string, more ...[2]string) [][2]string {
 	}, more...)
 }
 
+// frames sends a request. The status is 0 for a stream or connection that the
+// gateway resets.
 func (g *gateway) frames(t *testing.T, r h2) reply {
 	t.Helper()
 	conn, err := tls.Dial("tcp", g.addr, &tls.Config{RootCAs: g.roots, ServerName: "localhost", NextProtos: []string{"h2"}})

@@ -61,8 +61,6 @@ func TestGatewayRefusesForgedSessions(t *testing.T) {
 		forged[fmt.Sprintf("bit of byte %d", i)] = base64.RawURLEncoding.EncodeToString(raw)
 		raw[i] ^= 1 << (i % 8)
 	}
-	conn := f.transport(t, true)
-	_ = conn
 	f.untouched(t, func() {
 		for name, id := range forged {
 			sealed := map[string]string{"Mcp-Session-Id": id}

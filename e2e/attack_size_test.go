@@ -21,7 +21,7 @@ func sized(n int) string {
 	return strings.Replace(around, `"x":"`, `"x":"`+strings.Repeat("x", n-len(around)), 1)
 }
 
-// post sends a body over HTTP/1.1 or 2, with or without saying how long it is.
+// stream sends a body over HTTP/1.1 or 2, with or without saying how long it is.
 func (f front) stream(t *testing.T, path, body string, http2, known bool) reply {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -103,9 +103,10 @@ func TestDatabaseThatCannotBeWritten(t *testing.T) {
 			if open, _ := streams.counts(); open != 3 {
 				t.Errorf("%d of 3 streams live", open)
 			}
-			if got := attempt(t, []string{"ARBITER_DATA=" + g.dir}, "doctor"); got.code != 1 || !strings.Contains(got.stdout, "store") {
-				t.Errorf("doctor: exit code %d\n%s", got.code, got.stdout)
-			}
+			eventually(t, 15*time.Second, "doctor says that the store is ill", func() bool {
+				got := attempt(t, []string{"ARBITER_DATA=" + g.dir}, "doctor")
+				return got.code == 1 && strings.Contains(got.stdout, "store")
+			})
 
 			repair()
 			eventually(t, 10*time.Second, "the token can be deleted", func() bool {

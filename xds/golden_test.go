@@ -28,6 +28,8 @@ type state struct {
 	TLS12          bool     `yaml:"tls12"`
 	CAs            []string `yaml:"cas"`
 	ExtauthzSocket string   `yaml:"extauthz_socket"`
+	ProxyProtocol  bool     `yaml:"proxy_protocol"`
+	ProxyHops      uint32   `yaml:"proxy_hops"`
 	Times          struct {
 		Check             time.Duration `yaml:"check"`
 		KeepaliveInterval time.Duration `yaml:"keepalive_interval"`
@@ -41,7 +43,7 @@ func (s state) state(t *testing.T, certificate, key, roots string) xds.State {
 	out := xds.State{
 		Listen: netip.MustParseAddrPort(s.Listen), TLS12: s.TLS12,
 		Certificate: certificate, Key: secret.New(key), SystemRoots: roots,
-		ExtauthzSocket: s.ExtauthzSocket,
+		ExtauthzSocket: s.ExtauthzSocket, ProxyProtocol: s.ProxyProtocol, ProxyHops: s.ProxyHops,
 		Times: xds.Times{
 			Check: s.Times.Check, StreamMax: s.Times.StreamMax,
 			KeepaliveInterval: s.Times.KeepaliveInterval, KeepaliveTimeout: s.Times.KeepaliveTimeout,

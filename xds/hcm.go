@@ -42,9 +42,10 @@ func connectionManager(s State) *hcmv3.HttpConnectionManager {
 
 		// Who is asking.
 		UseRemoteAddress:              yes(),
+		XffNumTrustedHops:             s.ProxyHops,
 		InternalAddressConfig:         nobodyInternal(),
 		ForwardClientCertDetails:      hcmv3.HttpConnectionManager_SANITIZE,
-		EarlyHeaderMutationExtensions: earlyHeaderMutation(),
+		EarlyHeaderMutationExtensions: earlyHeaderMutation(s),
 		GenerateRequestId:             yes(),
 		RequestIdExtension: &hcmv3.RequestIDExtension{TypedConfig: pack(&uuidv3.UuidRequestIdConfig{
 			PackTraceReason: no(), UseRequestIdForTraceSampling: no(),

@@ -12,15 +12,20 @@ import (
 //   - x-arbiter-, arbiter-: the gateway's own names
 //   - x-envoy-: would set time-outs, retries and addresses
 //   - x-request-id: the request id is Envoy's, never the caller's
-//   - x-forwarded-, forwarded, x-real-ip: the caller's address is the connection's
+//   - x-forwarded-, forwarded, x-real-ip: the caller's address is the connection's, or
+//     what the trusted proxies wrote into x-forwarded-for
 //   - proxy-: credentials and options for a proxy
-func untrustedRequestHeaders() []*mutationv3.HeaderMutation {
+func untrustedRequestHeaders(s State) []*mutationv3.HeaderMutation {
+	forwarded := "x-forwarded-.*"
+	if s.ProxyHops > 0 {
+		forwarded = "x-forwarded-([^f].*|f|f[^o].*|fo|fo[^r].*|for.+)" // all but -for
+	}
 	return []*mutationv3.HeaderMutation{
 		removePrefix("x-arbiter-"),
 		removePrefix("arbiter-"),
 		removePrefix("x-envoy-"),
 		remove("x-request-id"),
-		removePrefix("x-forwarded-"),
+		removeMatching(forwarded),
 		remove("forwarded"),
 		remove("x-real-ip"),
 		removePrefix("proxy-"),
@@ -97,8 +102,13 @@ func removePrefix(prefix string) *mutationv3.HeaderMutation {
 
 // removeAll removes every header; it is meant for trailers, which stop here.
 func removeAll() *mutationv3.HeaderMutation {
+	return removeMatching(".*")
+}
+
+// removeMatching removes headers whose whole name matches.
+func removeMatching(regex string) *mutationv3.HeaderMutation {
 	return removeMatch(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{
-		SafeRegex: &matcherv3.RegexMatcher{Regex: ".*"},
+		SafeRegex: &matcherv3.RegexMatcher{Regex: regex},
 	}})
 }
 
@@ -108,10 +118,10 @@ func removeMatch(m *matcherv3.StringMatcher) *mutationv3.HeaderMutation {
 	}}
 }
 
-func earlyHeaderMutation() []*corev3.TypedExtensionConfig {
+func earlyHeaderMutation(s State) []*corev3.TypedExtensionConfig {
 	return []*corev3.TypedExtensionConfig{
 		extension("envoy.http.early_header_mutation.header_mutation",
-			&earlyv3.HeaderMutation{Mutations: untrustedRequestHeaders()}),
+			&earlyv3.HeaderMutation{Mutations: untrustedRequestHeaders(s)}),
 	}
 }
 

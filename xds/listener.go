@@ -5,6 +5,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/proxy_protocol/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 )
 
@@ -33,7 +34,8 @@ func listener(s State) *listenerv3.Listener {
 			Value:       &corev3.SocketOption_IntValue{IntValue: s.Times.UnacknowledgedData.Milliseconds()},
 			State:       corev3.SocketOption_STATE_LISTENING,
 		}},
-		TcpKeepalive: tcpKeepalive(),
+		TcpKeepalive:    tcpKeepalive(),
+		ListenerFilters: listenerFilters(s),
 		FilterChains: []*listenerv3.FilterChain{{
 			TransportSocketConnectTimeout: duration(10 * time.Second),
 			TransportSocket: &corev3.TransportSocket{
@@ -46,6 +48,20 @@ func listener(s State) *listenerv3.Listener {
 			}},
 		}},
 	}
+}
+
+// listenerFilters read what stands before the first byte of TLS. With the PROXY
+// protocol a connection without its header is refused.
+func listenerFilters(s State) []*listenerv3.ListenerFilter {
+	if !s.ProxyProtocol {
+		return nil
+	}
+	return []*listenerv3.ListenerFilter{{
+		Name: "envoy.filters.listener.proxy_protocol",
+		ConfigType: &listenerv3.ListenerFilter_TypedConfig{
+			TypedConfig: pack(&proxyprotocolv3.ProxyProtocol{}),
+		},
+	}}
 }
 
 func tcpAddress(s State) *corev3.Address {

@@ -41,6 +41,11 @@ type State struct {
 
 	ExtauthzSocket string // unix socket of Check and Guard
 
+	// What stands between the callers and Envoy, and says where a request came
+	// from. Neither: the caller's address is the connection's.
+	ProxyProtocol bool   // every connection begins with a PROXY protocol header
+	ProxyHops     uint32 // proxies that append to X-Forwarded-For
+
 	Times Times
 }
 

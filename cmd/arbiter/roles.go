@@ -150,6 +150,7 @@ func (r *roles) envoyState() (xds.State, error) {
 	}
 	return xds.State{
 		Listen: r.settings.Listen, TLS12: r.settings.TLS12, SystemRoots: roots, ExtauthzSocket: r.p.file(extauthzSocket),
+		ProxyProtocol: r.settings.ProxyProtocol, ProxyHops: r.settings.ProxyHops,
 		Times: xds.Times{
 			KeepaliveInterval: min(r.settings.Lease/5, 2*time.Second), KeepaliveTimeout: min(r.settings.Lease/10, time.Second),
 			StreamMax: r.settings.StreamMost,

@@ -27,6 +27,8 @@ type settings struct {
 	TLSCert, TLSKey      string
 	TLS12                bool
 	AdminListen          string
+	ProxyProtocol        bool
+	ProxyHops            uint32
 	Lease                time.Duration
 	Session              time.Duration
 	StreamsPerCredential int
@@ -57,6 +59,7 @@ func (s *settings) table() []setting {
 		{"tls_cert", "server certificate, PEM", func(t string) error { s.TLSCert = t; return nil }},
 		{"tls_key", "its key, PEM", func(t string) error { s.TLSKey = t; return nil }},
 		{"tls_min_version", "1.3 or 1.2", func(t string) error { return s.setTLS(t) }},
+		{"trusted_proxies", "proxy_protocol, or how many proxies append to X-Forwarded-For", func(t string) error { return s.setProxies(t) }},
 		{"admin_listen", "ip:port for /livez, /readyz and /metrics", func(t string) error { s.AdminListen = t; return nil }},
 		{"lease", "how long a replica decides without hearing control", duration(&s.Lease, 5*time.Second, revocation.LeaseMost)},
 		{"session_lifetime", "how long an MCP session can be used", duration(&s.Session, time.Minute, 366*24*time.Hour)},
@@ -193,6 +196,19 @@ func (s *settings) setTLS(text string) error {
 	default:
 		return fmt.Errorf("%q is neither 1.2 nor 1.3", text)
 	}
+	return nil
+}
+
+func (s *settings) setProxies(text string) error {
+	if text == "proxy_protocol" {
+		s.ProxyProtocol = true
+		return nil
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || n > 16 {
+		return fmt.Errorf("%q is neither proxy_protocol nor a number from 0 to 16", text)
+	}
+	s.ProxyHops = uint32(n)
 	return nil
 }
 

@@ -36,6 +36,9 @@ func TestReadSettings(t *testing.T) {
 		{"certificate without key", "", []string{"ARBITER_TLS_CERT=a.pem"}, "go together", nil},
 		{"network", "", []string{"ARBITER_UPSTREAM_NETWORKS=10.0.0.0/8, 192.168.0.0/16"}, "", func(s *settings) bool { return len(s.UpstreamNetworks) == 2 }},
 		{"no network", "", []string{"ARBITER_UPSTREAM_NETWORKS=10.0.0.0"}, "ARBITER_UPSTREAM_NETWORKS", nil},
+		{"proxies", "", []string{"ARBITER_TRUSTED_PROXIES=2"}, "", func(s *settings) bool { return s.ProxyHops == 2 && !s.ProxyProtocol }},
+		{"PROXY protocol", "", []string{"ARBITER_TRUSTED_PROXIES=proxy_protocol"}, "", func(s *settings) bool { return s.ProxyHops == 0 && s.ProxyProtocol }},
+		{"proxies by address", "", []string{"ARBITER_TRUSTED_PROXIES=10.0.0.1"}, "neither proxy_protocol nor", nil},
 		{"old TLS", "", []string{"ARBITER_TLS_MIN_VERSION=1.1"}, "neither 1.2 nor 1.3", nil},
 		{"no YAML", "a: [", nil, "configuration", nil},
 	} {
