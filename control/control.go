@@ -93,7 +93,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 	if cfg.RolesReady != nil {
 		outlived = 0
 	}
-	c.hub = revocation.NewHub(revocation.HubConfig{Log: cfg.Store, Lease: cfg.Lease, Now: cfg.Now, Slog: cfg.Slog, Outlived: outlived})
+	c.hub = revocation.NewHub(revocation.HubConfig{Log: cfg.Store, Lease: cfg.Lease, Now: cfg.Now, Slog: cfg.Slog, Outlived: outlived, Due: func() int64 { return c.feed.due() }})
 	pair, err := cfg.Cert.Pair()
 	if err != nil {
 		return nil, err

@@ -41,6 +41,14 @@ type feed struct {
 	published map[string]bool   // bundles that Envoy was given
 	fault     error             // why Envoy was not given the newest
 	servers   map[string]bool   // ids pushed, to find what a reload must remove
+	grace     []pushed          // revisions that replicas may still be behind
+	duty      int64             // the newest that they may not
+}
+
+// pushed is when a revision was pushed.
+type pushed struct {
+	revision int64
+	at       time.Time
 }
 
 const (
@@ -179,6 +187,7 @@ func (f *feed) push(ctx context.Context, revision int64, resources []xds.Resourc
 		delete(f.cas, name.Name)
 	}
 	f.revision = revision
+	f.grace = append(f.grace, pushed{revision, f.cfg.Now()})
 	close(f.changed)
 	f.changed = make(chan struct{})
 	return nil
@@ -250,6 +259,17 @@ func (f *feed) at() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.revision
+}
+
+// due is the revision that every replica must run by now: the newest that was
+// pushed a third of a lease ago. A replica that stays behind it loses its lease.
+func (f *feed) due() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.grace) > 0 && f.cfg.Now().Sub(f.grace[0].at) > f.cfg.Lease/3 {
+		f.duty, f.grace = f.grace[0].revision, f.grace[1:]
+	}
+	return f.duty
 }
 
 // reached waits until a revision is pushed.

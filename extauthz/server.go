@@ -72,7 +72,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.revoked = revocation.NewFollower(revocation.FollowerConfig{
 		Client: control, Replica: cfg.Replica, Now: cfg.Now, Slog: cfg.Slog,
-		Cut: s.streams.end, CutAll: s.streams.endEvery,
+		Cut: s.streams.end, CutAll: s.streams.endEvery, Runs: s.runs,
 	})
 	var err error
 	if s.addresses, err = upstream.New(upstream.Config{Networks: s.networks}); err != nil {
@@ -152,6 +152,14 @@ func (s *Server) apply(update client.Update) error {
 	}
 	s.streams.end(keys...)
 	return refused
+}
+
+// runs is the revision of the settings in use.
+func (s *Server) runs() int64 {
+	if snap := s.snapshot.Load(); snap != nil {
+		return snap.Revision
+	}
+	return 0
 }
 
 // networks are the ranges that upstreams may be in, by the newest settings.

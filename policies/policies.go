@@ -8,6 +8,7 @@ package policies
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 )
@@ -75,10 +76,17 @@ func Decide(in Input) Decision {
 	return Decision{Reason: ReasonScope, Text: what + ", which this credential does not have; " + wholeScopeAdvice, Scopes: needed}
 }
 
-// scopesFor lists the scopes of which one suffices.
+// scopesFor lists the scopes of which one suffices. A method that an upstream
+// might take for tools/call, in another case or with blanks, is one: of no tool
+// that could be named.
 func scopesFor(in Input) []string {
-	if in.Action == ActionCall && in.Call.Method == methodToolsCall {
+	switch {
+	case in.Action != ActionCall:
+		return []string{ScopeConnect}
+	case in.Call.Method == methodToolsCall:
 		return []string{ScopeTools, ScopeToolPrefix + in.Call.Tool}
+	case strings.EqualFold(strings.TrimSpace(in.Call.Method), methodToolsCall):
+		return []string{ScopeTools}
 	}
 	return []string{ScopeConnect}
 }

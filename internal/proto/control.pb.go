@@ -914,6 +914,7 @@ type Pong struct {
 	Newest        int64                  `protobuf:"varint,2,opt,name=newest,proto3" json:"newest,omitempty"` // newest seq, read after the ping came
 	ControlUnixMs int64                  `protobuf:"varint,3,opt,name=control_unix_ms,json=controlUnixMs,proto3" json:"control_unix_ms,omitempty"`
 	LeaseMs       int64                  `protobuf:"varint,4,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	Revision      int64                  `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"` // settings that the replica must run by now to hold a lease
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -972,6 +973,13 @@ func (x *Pong) GetControlUnixMs() int64 {
 func (x *Pong) GetLeaseMs() int64 {
 	if x != nil {
 		return x.LeaseMs
+	}
+	return 0
+}
+
+func (x *Pong) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
 	}
 	return 0
 }
@@ -1037,12 +1045,13 @@ const file_internal_proto_control_proto_rawDesc = "" +
 	"\x03key\x18\x03 \x01(\tR\x03key\x12\x1b\n" +
 	"\tserver_id\x18\x04 \x01(\tR\bserverId\x12\x1d\n" +
 	"\n" +
-	"until_unix\x18\x05 \x01(\x03R\tuntilUnix\"y\n" +
+	"until_unix\x18\x05 \x01(\x03R\tuntilUnix\"\x95\x01\n" +
 	"\x04Pong\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x16\n" +
 	"\x06newest\x18\x02 \x01(\x03R\x06newest\x12&\n" +
 	"\x0fcontrol_unix_ms\x18\x03 \x01(\x03R\rcontrolUnixMs\x12\x19\n" +
-	"\blease_ms\x18\x04 \x01(\x03R\aleaseMs2\xad\x02\n" +
+	"\blease_ms\x18\x04 \x01(\x03R\aleaseMs\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision2\xad\x02\n" +
 	"\aControl\x12B\n" +
 	"\aResolve\x12\x1a.arbiter.v1.ResolveRequest\x1a\x1b.arbiter.v1.ResolveResponse\x12Z\n" +
 	"\x0fUpstreamHeaders\x12\".arbiter.v1.UpstreamHeadersRequest\x1a#.arbiter.v1.UpstreamHeadersResponse\x12?\n" +

@@ -22,6 +22,7 @@ type FollowerConfig struct {
 	Replica string                    // unique among the replicas
 	Cut     func(keys ...Key) []int64 // ends the live streams of each key, says how many it had
 	CutAll  func()                    // ends every live stream: the lease is lost
+	Runs    func() int64              // revision of the settings in use; nil: not asked
 	Now     func() time.Time          // default time.Now
 	Slog    *slog.Logger
 }
@@ -255,10 +256,13 @@ func entriesOf(run []*pb.Revoked) ([]Entry, error) {
 }
 
 // renew moves the lease to lease after its ping was sent, when everything up
-// to the seq that the pong names is applied.
+// to the seq that the pong names is applied, and the settings that it names.
 func (f *Follower) renew(pong *pb.Pong, sent map[int64]time.Time) {
 	at, found := sent[pong.GetNumber()]
 	if !found || pong.GetNewest() > f.at.Seq {
+		return
+	}
+	if f.cfg.Runs != nil && f.cfg.Runs() < pong.GetRevision() {
 		return
 	}
 	f.endLost() // a lease that was lost meanwhile is not mended by another one

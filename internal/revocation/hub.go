@@ -32,6 +32,9 @@ type HubConfig struct {
 	Lease time.Duration    // how long a replica may go on unconfirmed
 	Now   func() time.Time // default time.Now
 	Slog  *slog.Logger
+	// Due is the revision of the settings that every replica must run by now;
+	// who is behind it gets no lease. Nil: any will do.
+	Due func() int64
 	// Outlived is the longest lease that an earlier hub may have given to a
 	// replica that this one does not know; 0: there is no such replica.
 	Outlived time.Duration
@@ -151,7 +154,7 @@ func (h *Hub) send(stream pb.Control_RevocationsServer, hello *pb.Hello, pings <
 			}
 			if err := stream.Send(&pb.ToReplica{Kind: &pb.ToReplica_Pong{Pong: &pb.Pong{
 				Number: p.number, Newest: at.Seq,
-				ControlUnixMs: h.cfg.Now().UnixMilli(), LeaseMs: h.cfg.Lease.Milliseconds(),
+				ControlUnixMs: h.cfg.Now().UnixMilli(), LeaseMs: h.cfg.Lease.Milliseconds(), Revision: h.due(),
 			}}}); err != nil {
 				return err
 			}
@@ -161,6 +164,13 @@ func (h *Hub) send(stream pb.Control_RevocationsServer, hello *pb.Hello, pings <
 			}
 		}
 	}
+}
+
+func (h *Hub) due() int64 {
+	if h.cfg.Due == nil {
+		return 0
+	}
+	return h.cfg.Due()
 }
 
 // sendStart brings the replica to the newest entry: with what it missed, or

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -391,6 +392,42 @@ func TestControlThatCannotReadRenewsNobody(t *testing.T) {
 		if !w.follower.Alive() {
 			t.Error("no lease after control can read again")
 		}
+	})
+}
+
+// Rights that settings take away end with the lease of who does not take them.
+func TestReplicaBehindTheSettingsLosesItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slogger := slog.New(slog.DiscardHandler)
+		var due, runs atomic.Int64
+		log := &memoryLog{at: revocation.Position{Database: "a", Epoch: 1}}
+		hub := revocation.NewHub(revocation.HubConfig{Log: log, Lease: lease, Slog: slogger, Due: due.Load})
+		follower := revocation.NewFollower(revocation.FollowerConfig{
+			Client: &pipe{hub: hub}, Replica: "r1", Slog: slogger, Runs: runs.Load,
+			Cut: func(keys ...revocation.Key) []int64 { return make([]int64, len(keys)) }, CutAll: func() {},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = follower.Run(ctx)
+		}()
+		time.Sleep(2 * lease)
+		if !follower.Alive() {
+			t.Error("no lease although nothing is due")
+		}
+		due.Store(7)
+		time.Sleep(lease + time.Second)
+		if follower.Alive() {
+			t.Error("the lease goes on with settings that are too old")
+		}
+		runs.Store(7)
+		time.Sleep(2 * time.Second)
+		if !follower.Alive() {
+			t.Error("no lease with the settings that are due")
+		}
+		cancel()
+		<-ended
 	})
 }
 
