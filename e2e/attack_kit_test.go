@@ -151,6 +151,7 @@ func (g *gateway) wire(t *testing.T, request string) []reply {
 			return all
 		}
 		body, _ := io.ReadAll(resp.Body) // what came of it
+		_ = resp.Body.Close()
 		all = append(all, reply{resp.StatusCode, resp.Header, string(body)})
 	}
 }

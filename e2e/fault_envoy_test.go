@@ -68,7 +68,8 @@ func TestInterruptEndsEverything(t *testing.T) {
 			if !gone(envoy) {
 				t.Error("Envoy lives on")
 			}
-			if _, err := overSocket(filepath.Join(g.dir, "admin.sock")).Get("http://arbiter/livez"); err == nil {
+			if resp, err := overSocket(filepath.Join(g.dir, "admin.sock")).Get("http://arbiter/livez"); err == nil {
+				_ = resp.Body.Close()
 				t.Error("somebody answers on the admin socket")
 			}
 		})

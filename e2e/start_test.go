@@ -98,7 +98,7 @@ func TestStartRefused(t *testing.T) {
 		{name: "half a key pair", env: []string{"ARBITER_TLS_CERT=/nonexistent"}, say: "tls_key"},
 		{name: "a certificate that is missing", env: []string{"ARBITER_TLS_CERT=/nonexistent", "ARBITER_TLS_KEY=/nonexistent"}, say: "/nonexistent"},
 		{name: "a data directory that is a file", env: []string{"ARBITER_DATA=" + config}, say: "data directory"},
-		{name: "a missing key", ran: true, spoil: func(t *testing.T, dir string) { _ = os.Remove(filepath.Join(dir, "key")) }, say: "key is missing"},
+		{name: "a missing key", ran: true, spoil: func(_ *testing.T, dir string) { _ = os.Remove(filepath.Join(dir, "key")) }, say: "key is missing"},
 		{name: "a key of another database", ran: true, spoil: write("key", hex.EncodeToString(other[:])+"\n"), say: "key"},
 		{name: "half a key", ran: true, spoil: write("key", "00ff\n"), say: "32 bytes"},
 		{name: "a database that is none", spoil: func(t *testing.T, dir string) {

@@ -90,7 +90,7 @@ func TestHostileAnswersOnRPC(t *testing.T) {
 				server := shared.addServer(t, "", hostile.URL(t, test.behaviour), limit)
 				_, token := shared.addToken(t, server)
 				for _, http2 := range []bool{false, true} {
-					test.check(t, server, call{path: "/servers/" + server + "/rpc", token: token, body: rpc("7", "tools/list", ""), http2: http2})
+					test.check(t, call{path: "/servers/" + server + "/rpc", token: token, body: rpc("7", "tools/list", ""), http2: http2})
 				}
 			})
 		}
@@ -112,14 +112,14 @@ func TestHostileAnswersInSession(t *testing.T) {
 				_, token := shared.addToken(t, server)
 				header := map[string]string{"Mcp-Session-Id": shared.session(t, server, token)}
 				for _, http2 := range []bool{false, true} {
-					test.check(t, server, call{path: "/servers/" + server + "/mcp", token: token, header: header, body: rpc("7", "tools/list", ""), http2: http2})
+					test.check(t, call{path: "/servers/" + server + "/mcp", token: token, header: header, body: rpc("7", "tools/list", ""), http2: http2})
 				}
 			})
 		}
 	})
 }
 
-func (test answerCase) check(t *testing.T, server string, c call) {
+func (test answerCase) check(t *testing.T, c call) {
 	t.Helper()
 	began := time.Now()
 	got, err := shared.try(t, c)

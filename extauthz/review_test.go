@@ -50,7 +50,12 @@ func TestGuardBeforeControlIsHeardRefuses(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- fresh.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
 
 	if out, err := fresh.Check(ctx, mcpCall(srv.GetId(), value, initialize).proto()); err == nil {
 		t.Errorf("Check decided without control: %v", out)

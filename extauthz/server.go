@@ -108,8 +108,8 @@ func (s *Server) Run(ctx context.Context) error {
 			Conn: s.cfg.Control, Node: s.cfg.Replica, Apply: s.apply, Log: s.cfg.Slog,
 			Types: []string{typeGateway, typeKeys, typeServer},
 		})
-		if ctx.Err() != nil { // told to stop
-			return nil
+		if errors.Is(err, context.Canceled) { // told to stop
+			err = nil
 		}
 		return err
 	})
