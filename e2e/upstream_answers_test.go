@@ -76,7 +76,7 @@ func TestHostileAnswersOnRPC(t *testing.T) {
 		{behaviour: "dribble", status: 200, body: `"result":{}`},
 		{behaviour: "hang-after-headers", status: 200, broken: true, after: time.Second},
 		{behaviour: "endless-json", status: 200, broken: true, after: time.Second},
-		{behaviour: "endless-202", status: 202, broken: true, after: time.Second},
+		{behaviour: "endless-202", status: 502, code: -31502},
 	}
 	t.Run("each", func(t *testing.T) {
 		for _, test := range append(append(only, replaced...), passed...) {

@@ -30,8 +30,9 @@ const (
 // Marks say when Guard sees the answer.
 const (
 	markFaults = "0"    // only when it is not plain JSON with a status that may pass
+	markNone   = "none" // the same, but a bare 202 is as good as JSON: no answer is due
 	markSeal   = "seal" // always: it may open a session
-	markAll    = "list" // always
+	markAll    = "all"  // always
 )
 
 // note is what Check tells Guard about a request, through Envoy and nobody

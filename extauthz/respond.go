@@ -126,8 +126,10 @@ func allow(d *decision) (*authv3.CheckResponse, error) {
 	switch {
 	case d.call.opener:
 		mark = markSeal
-	case d.req.transport == jsonrpc.RPC && !d.call.answered():
+	case d.nothingDue() && d.req.transport == jsonrpc.RPC:
 		mark = markAll // whatever a notification is answered with becomes 202
+	case d.nothingDue():
+		mark = markNone
 	}
 	to := d.route.target
 	metadata := map[string]string{
@@ -161,6 +163,12 @@ func metadataOf(fields map[string]string) *structpb.Struct {
 	return out
 }
 
+// nothingDue reports a request that wants no answer but its status: a
+// notification, a response to the server, a DELETE. A bare 202 passes unseen.
+func (d *decision) nothingDue() bool {
+	return d.req.method != http.MethodGet && !d.call.answered()
+}
+
 func noteFor(d *decision) *note {
 	principal := d.who.Principal.Digest()
 	n := &note{
@@ -182,8 +190,7 @@ func noteFor(d *decision) *note {
 // x-arbiter-*, x-envoy-* and x-forwarded-client-cert that the client sent.
 func upstreamHeaders(d *decision) (set headerLines, remove []string) {
 	limit := "x-envoy-upstream-rq-per-try-timeout-ms"                  // ends with the answer's headers
-	unanswered := d.req.method != http.MethodGet && !d.call.answered() // 202 passes without a look
-	if d.req.transport == jsonrpc.RPC || d.call.opener || unanswered {
+	if d.req.transport == jsonrpc.RPC || d.call.opener || d.nothingDue() {
 		limit = "x-envoy-upstream-rq-timeout-ms" // ends with the answer
 	}
 	set = headerLines{

@@ -16,35 +16,40 @@ import (
 const (
 	markKey   = "guard"
 	markPlain = "0"    // nothing, when the answer is plain
+	markNone  = "none" // the same, and a bare 202 is plain too: no answer is due
 	markSeal  = "seal" // put a sealed session id on the answer to initialize
-	markList  = "list" // filter a list
+	markAll   = "all"  // see every answer
 )
 
 // guardGate runs Guard for the answers that need it. It matches on Check's
 // mark, which no header mutation can remove; only with a mark, so that denials
 // and failures of Check do not visit Guard:
 //
-//	mark is seal or list, or
-//	mark is 0 and the answer is not plain
+//	mark is seal or all, or
+//	mark is 0 and the answer is not plain, or
+//	mark is none and the answer is neither plain nor a bare 202
 func guardGate(s State) *matchingv3.ExtensionWithMatcher {
 	gate := anyOf(
 		mark(markSeal),
-		mark(markList),
+		mark(markAll),
 		allOf(mark(markPlain), not(plainAnswer())),
+		allOf(mark(markNone), not(plainAnswer()), not(bareAccepted())),
 	)
 	return composite(gate, "guard", guard(s))
 }
 
-// plainAnswer is what may pass without Guard: JSON, or a 202 without a content
-// type; never a status that the caller must not see from an upstream.
+// plainAnswer is what may pass without Guard: JSON, but never with a status that
+// the caller must not see from an upstream.
 func plainAnswer() *predicate {
 	return allOf(
 		not(answerStatus(`401|407|3..`)),
-		anyOf(
-			mediaType(`application/json[ \t]*(;[^,]*)?`),
-			allOf(answerStatus(`202`), not(mediaType(`.*`))),
-		),
+		mediaType(`application/json[ \t]*(;[^,]*)?`),
 	)
+}
+
+// bareAccepted is the answer to what wants none: a 202 without a content type.
+func bareAccepted() *predicate {
+	return allOf(answerStatus(`202`), not(mediaType(`.*`)))
 }
 
 // dropSessionID removes the upstream's own session id from every answer but

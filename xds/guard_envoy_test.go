@@ -67,7 +67,13 @@ func TestEnvoyGate(t *testing.T) {
 	}{
 		{"0", 200, json, false},
 		{"0", 200, "type=Application/JSON%3b+charset=utf-8", false},
-		{"0", 202, none, false},
+		{"0", 202, none, true},
+		{"none", 202, none, false},
+		{"none", 202, html, true},
+		{"none", 200, json, false},
+		{"none", 200, none, true},
+		{"none", 401, json, true},
+		{"none", 204, none, true},
 		{"0", 400, json, false},
 		{"0", 404, json, false},
 		{"0", 500, json, false},
@@ -90,8 +96,8 @@ func TestEnvoyGate(t *testing.T) {
 		{"0", 304, json, true},
 		{"0", 399, json, true},
 		{"seal", 200, json, true},
-		{"list", 200, json, true},
-		{"list", 500, json, true},
+		{"all", 200, json, true},
+		{"all", 500, json, true},
 	}
 	for _, test := range tests {
 		t.Run(fmt.Sprintf("%s %d %s", test.mark, test.status, test.kind), func(t *testing.T) {
@@ -138,7 +144,7 @@ func TestEnvoyDropsUpstreamSessionIDs(t *testing.T) {
 		w.Header().Set("Mcp-Session-Id", "theirs")
 		answerJSON(`{}`)(w, nil)
 	})
-	for mark, want := range map[string]string{"0": "", "list": "", "seal": "theirs"} {
+	for mark, want := range map[string]string{"0": "", "none": "", "all": "", "seal": "theirs"} {
 		to := toURL(up.URL)
 		to.mark = mark
 		server := g.route(to)
