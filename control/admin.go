@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/arbiter-gateway/arbiter/control/api"
 	"github.com/arbiter-gateway/arbiter/xds"
 )
@@ -28,27 +26,25 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 		return ctx
 	}
 	var (
-		peer    *unix.Ucred
+		uid     int
 		peerErr error
 	)
-	err = raw.Control(func(fd uintptr) { peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	err = raw.Control(func(fd uintptr) { uid, peerErr = peerUID(int(fd)) })
 	if err != nil || peerErr != nil {
 		return ctx
 	}
-	return context.WithValue(ctx, peerKey{}, int(peer.Uid))
+	return context.WithValue(ctx, peerKey{}, uid)
 }
 
 // adminRoutes serves the API to whoever runs as the same user, or as root.
 func (c *Control) adminRoutes(apiRoutes http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/api/v1/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		uid, known := r.Context().Value(peerKey{}).(int)
-		if !known || (uid != os.Getuid() && uid != 0) {
-			http.Error(w, "only the user who runs arbiter may use the admin socket", http.StatusForbidden)
-			return
+		ctx := r.Context()
+		if uid, known := ctx.Value(peerKey{}).(int); known && (uid == os.Getuid() || uid == 0) {
+			ctx = api.WithCaller(ctx, fmt.Sprintf("admin socket, uid %d", uid))
 		}
-		caller := fmt.Sprintf("admin socket, uid %d", uid)
-		apiRoutes.ServeHTTP(w, r.WithContext(api.WithCaller(r.Context(), caller)))
+		apiRoutes.ServeHTTP(w, r.WithContext(ctx)) // without a caller it refuses everything
 	}))
 	mux.Handle("/", c.health)
 	return mux
@@ -93,6 +89,16 @@ func (c *Control) Problems(ctx context.Context) []string {
 		}
 	}
 	return problems
+}
+
+// Refused says that Envoy will not run the configuration that it was given.
+func (c *Control) Refused() error {
+	for _, node := range c.xds.Replicas() {
+		if node.Role == xds.RoleEnvoy && node.Error != "" {
+			return &xds.NotAppliedError{Role: node.Role, Node: node.Node, Detail: node.Error}
+		}
+	}
+	return nil
 }
 
 // status is what doctor shows.

@@ -4,16 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/arbiter-gateway/arbiter/extauthz/upstream"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
-	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 	"github.com/arbiter-gateway/arbiter/internal/servercert"
 	"github.com/arbiter-gateway/arbiter/internal/store"
 	"github.com/arbiter-gateway/arbiter/xds"
@@ -193,68 +187,6 @@ func (f *feed) push(ctx context.Context, revision int64, resources []xds.Resourc
 	return nil
 }
 
-// pushEnvoy gives Envoy the profiles that it does not have yet, and waits until
-// it runs them. At the start there is no Envoy to wait for. A fault is reported
-// and holds no server back: those that need the profile answer 503.
-func (f *feed) pushEnvoy(ctx context.Context) {
-	f.mu.Lock()
-	first, complete := f.revision == 0, true
-	for _, ca := range f.cas {
-		complete = complete && f.published[ca]
-	}
-	f.mu.Unlock()
-	if complete && !first {
-		return
-	}
-	err := f.publish(true)
-	if err == nil && !first {
-		wait, cancel := context.WithTimeout(ctx, envoyWait)
-		defer cancel()
-		err = f.xds.Applied(wait, 0)
-	}
-	f.report(err)
-}
-
-// publish gives Envoy the certificate and the bundles in use; with keep also
-// those that it has already.
-func (f *feed) publish(keep bool) error {
-	f.publishing.Lock()
-	defer f.publishing.Unlock()
-	f.mu.Lock()
-	bundles := map[string]bool{}
-	for _, ca := range f.cas {
-		bundles[ca] = true
-	}
-	if keep {
-		maps.Copy(bundles, f.published)
-	}
-	state := f.cfg.Envoy
-	state.Certificate, state.Key = f.pair.Certificate, f.pair.Key
-	state.CAs = slices.Sorted(maps.Keys(bundles))
-	f.mu.Unlock()
-	err := f.xds.SetEnvoy(state)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err == nil {
-		f.published = bundles
-	}
-	f.fault = err
-	return err
-}
-
-func (f *feed) report(err error) {
-	if err != nil {
-		f.cfg.Slog.Error("Envoy does not run the newest configuration", "error", err)
-	}
-}
-
-// envoyFault says why Envoy was not given the newest configuration.
-func (f *feed) envoyFault() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.fault
-}
-
 func (f *feed) at() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -287,108 +219,4 @@ func (f *feed) reached(ctx context.Context, revision int64) error {
 			return ctx.Err()
 		}
 	}
-}
-
-func (f *feed) useCertificate(pair servercert.Pair) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.pair = pair
-}
-
-func (f *feed) certificate() servercert.Pair {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.pair
-}
-
-func (f *feed) replaceCertificate(pair servercert.Pair) error {
-	old := f.certificate()
-	f.useCertificate(pair)
-	if err := f.publish(true); err != nil {
-		f.useCertificate(old)
-		return err
-	}
-	return nil
-}
-
-func (f *feed) gateway() proto.Message {
-	g := f.cfg.Gateway
-	out := &pb.Gateway{
-		BaseUrl: g.BaseURL, Hosts: g.Hosts,
-		SessionSeconds:       int64(g.Session / time.Second),
-		StreamsPerCredential: uint32(g.StreamsPerCredential),
-		StreamMaxSeconds:     int64(g.StreamMost / time.Second),
-		DecisionLogRequired:  g.RecordsRequired,
-	}
-	for _, prefix := range g.UpstreamNetworks {
-		out.UpstreamNetworks = append(out.UpstreamNetworks, prefix.String())
-	}
-	for _, listener := range g.OwnListeners {
-		out.OwnListeners = append(out.OwnListeners, listener.String())
-	}
-	return out
-}
-
-func (f *feed) keys(ctx context.Context) (xds.Resource, error) {
-	keys, err := f.cfg.Store.Keys(ctx)
-	if err != nil {
-		return xds.Resource{}, err
-	}
-	out := &pb.Keys{TokenMac: keys.TokenMAC[:]}
-	for _, k := range keys.Sessions {
-		out.SessionKeys = append(out.SessionKeys, &pb.SessionKey{Id: k.ID, Key: k.Key[:]})
-	}
-	return xds.Resource{Name: xds.Name{Type: xds.TypeKeys, Name: "keys"}, Body: out}, nil
-}
-
-// server translates one server record, noting its bundle. One that cannot be
-// translated is a disabled server.
-func (f *feed) server(srv store.Server) xds.Resource {
-	id := srv.ID.String()
-	out, usesCA, err := translate(srv)
-	if err != nil {
-		f.cfg.Slog.Error("a server cannot be served and is disabled", "server", id, "error", err)
-		out, usesCA = &pb.Server{Id: id, Name: srv.Name}, false
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.cas, id)
-	if usesCA {
-		f.cas[id] = srv.CA
-	}
-	return xds.Resource{Name: xds.Name{Type: xds.TypeServer, Name: id}, Body: out}
-}
-
-func translate(srv store.Server) (out *pb.Server, usesCA bool, err error) {
-	out = &pb.Server{
-		Id: srv.ID.String(), Name: srv.Name, Enabled: srv.Enabled,
-		Legacy: srv.Legacy, Modern: srv.Modern,
-		AllowedOrigins: srv.AllowedOrigins, Labels: srv.Labels,
-		MaxBody:          uint32(srv.Limits.MaxBody),
-		CallLimitSeconds: uint32(srv.Limits.CallLimit / time.Second),
-		Batches:          srv.Batches, LiteralDenials: srv.LiteralDenials,
-		HeadersRevision: srv.HeadersRevision,
-	}
-	var tls [2]bool
-	if out.Mcp, tls[0], err = upstreamOf(srv.MCP, srv.CA); err != nil {
-		return nil, false, fmt.Errorf("mcp: %w", err)
-	}
-	if out.Rpc, tls[1], err = upstreamOf(srv.RPC, srv.CA); err != nil {
-		return nil, false, fmt.Errorf("rpc: %w", err)
-	}
-	if usesCA = srv.CA != "" && (tls[0] || tls[1]); usesCA {
-		err = xds.CheckCA(srv.CA)
-	}
-	return out, usesCA, err
-}
-
-func upstreamOf(text, ca string) (out *pb.Upstream, tls bool, err error) {
-	if text == "" {
-		return nil, false, nil
-	}
-	parsed, err := upstream.ParseURL(text)
-	if err != nil {
-		return nil, false, err
-	}
-	return &pb.Upstream{Url: text, Cluster: xds.ProfileName(parsed.TLS(), ca)}, parsed.TLS(), nil
 }

@@ -2,7 +2,6 @@ package extauthz
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/arbiter-gateway/arbiter/extauthz/jsonrpc"
@@ -25,25 +25,25 @@ type Record struct {
 	Replica    string    `json:"replica"`
 	Outcome    string    `json:"outcome"` // allow, deny or error
 	Reason     string    `json:"reason"`
-	Detail     string    `json:"detail,omitempty"`
-	Status     int       `json:"status,omitempty"` // of a denial
-	Server     string    `json:"server,omitempty"`
-	Route      string    `json:"route,omitempty"` // rpc or mcp
-	HTTPMethod string    `json:"http_method,omitempty"`
-	Source     string    `json:"source,omitempty"`
-	Principal  string    `json:"principal,omitempty"` // kind:subject
-	Name       string    `json:"principal_name,omitempty"`
-	Credential string    `json:"credential,omitempty"` // the token's id
-	Calls      []Called  `json:"calls,omitempty"`
-	Session    bool      `json:"session,omitempty"`
-	Upstream   string    `json:"upstream,omitempty"`
+	Detail     string    `json:"detail,omitzero"`
+	Status     int       `json:"status,omitzero"` // of a denial
+	Server     string    `json:"server,omitzero"`
+	Route      string    `json:"route,omitzero"` // rpc or mcp
+	HTTPMethod string    `json:"http_method,omitzero"`
+	Source     string    `json:"source,omitzero"`
+	Principal  string    `json:"principal,omitzero"` // kind:subject
+	Name       string    `json:"principal_name,omitzero"`
+	Credential string    `json:"credential,omitzero"` // the token's id
+	Calls      []Called  `json:"calls,omitzero"`
+	Session    bool      `json:"session,omitzero"`
+	Upstream   string    `json:"upstream,omitzero"`
 	Duration   int64     `json:"duration_us"`
 }
 
 // Called is one message of a request: what it is, not what it says.
 type Called struct {
-	Method string `json:"method,omitempty"`
-	Tool   string `json:"tool,omitempty"`
+	Method string `json:"method,omitzero"`
+	Tool   string `json:"tool,omitzero"`
 }
 
 var errRecordsFull = errors.New("the decision log takes no record and is required")

@@ -189,7 +189,7 @@ func noteFor(d *decision) *note {
 // section 1, "Towards the upstream"). Envoy has already removed every
 // x-arbiter-*, x-envoy-* and x-forwarded-client-cert that the client sent.
 func upstreamHeaders(d *decision) (set headerLines, remove []string) {
-	limit := "x-envoy-upstream-rq-per-try-timeout-ms"                  // ends with the answer's headers
+	limit := "x-envoy-upstream-rq-per-try-timeout-ms" // ends with the answer's headers
 	if d.req.transport == jsonrpc.RPC || d.call.opener || d.nothingDue() {
 		limit = "x-envoy-upstream-rq-timeout-ms" // ends with the answer
 	}

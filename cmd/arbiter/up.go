@@ -92,6 +92,9 @@ func (r *roles) waitReady(ctx context.Context, holder *control.Control, data *en
 		if len(problems) == 0 {
 			return nil
 		}
+		if err := holder.Refused(); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return nil
