@@ -311,7 +311,8 @@ func (s *Server) fail(d *decision, err error) error {
 		id = d.req.id
 	}
 	level := slog.LevelError
-	if errors.Is(err, errNoLease) || errors.Is(err, errBusy) { // said once by what caused it, counted each time
+	quiet := errors.Is(err, errNoLease) || errors.Is(err, errBusy) // said once by what caused it, counted each time
+	if quiet || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled {
 		level = slog.LevelDebug
 	}
 	s.cfg.Slog.Log(context.Background(), level, "no decision", "request_id", id, "error", err)
