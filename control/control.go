@@ -70,6 +70,7 @@ type Control struct {
 	health http.Handler
 
 	storeCheck cachedCheck
+	outlived   time.Duration // longest lease that earlier controls gave
 }
 
 // New loads what the store holds and checks that Envoy's configuration can be
@@ -90,6 +91,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.outlived = outlived
 	if cfg.RolesReady != nil {
 		outlived = 0
 	}
@@ -129,6 +131,7 @@ func (c *Control) Run(ctx context.Context) error {
 	group.Go(func() error { return c.feed.run(ctx) })
 	group.Go(func() error { return c.wakeHub(ctx) })
 	group.Go(func() error { return c.keepHouse(ctx) })
+	group.Go(func() error { return c.settleLease(ctx) })
 	group.Go(func() error {
 		return c.cfg.Cert.Watch(ctx, c.feed.certificate(), c.feed.replaceCertificate)
 	})
@@ -165,6 +168,21 @@ func (c *Control) wakeHub(ctx context.Context) error {
 		}
 		c.hub.Wake()
 	}
+}
+
+// settleLease forgets the leases of earlier controls when they are over.
+func (c *Control) settleLease(ctx context.Context) error {
+	timer := time.NewTimer(c.outlived)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-timer.C:
+	}
+	if err := c.cfg.Store.SettleLease(ctx, c.cfg.Lease); err != nil && ctx.Err() == nil {
+		c.cfg.Slog.Warn("noting the lease: the next start may wait longer than it has to", "error", err)
+	}
+	return nil
 }
 
 // keepHouse drops revocation entries whose time has passed, and tokens that

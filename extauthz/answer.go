@@ -76,7 +76,7 @@ func judge(mark string, n *note, a answer) verdict {
 		return verdictPass
 	case !success:
 		return verdictReplace // its status is kept
-	case n.Transport == jsonrpc.RPC && !n.Answered:
+	case n.Transport == jsonrpc.RPC && !n.Due:
 		return verdictAccepted
 	case stream && n.Transport == jsonrpc.RPC:
 		return verdictReplace
@@ -90,9 +90,9 @@ func judge(mark string, n *note, a answer) verdict {
 		return verdictReplace // initialize is answered with a result or an error
 	case json:
 		return verdictPass
-	case a.bodiless && !n.Answered:
+	case a.bodiless && !n.Due:
 		return verdictPass // a DELETE or a notification
-	case a.status == 202 && a.contentType == "" && !n.Answered:
+	case a.status == 202 && a.contentType == "" && !n.Due:
 		return verdictPass
 	}
 	return verdictReplace

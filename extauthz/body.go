@@ -20,7 +20,7 @@ func errorBody(transport jsonrpc.Transport, id jsontext.Value, out outward, data
 func deniedBody(d *decision) (int, []byte) {
 	out := d.denied.outward()
 	data := errorData{
-		Reason: d.denied.shown(), RequestID: d.req.id, RetryAfter: int(d.denied.retryAfter.Seconds()),
+		Reason: d.denied.shown(), RequestID: d.req.id,
 		Supported: d.denied.supported, Requested: d.denied.requested,
 	}
 	switch {
@@ -106,8 +106,8 @@ func unauthenticatedID(d *decision) jsontext.Value {
 		return nil
 	}
 	body, err := jsonrpc.Parse(d.req.body, jsonrpc.Rules{Transport: d.req.transport, Batch: true, Responses: true})
-	if err != nil || body.Batch {
+	if err != nil {
 		return nil
 	}
-	return body.Messages[0].ID
+	return call{messages: body.Messages, batch: body.Batch}.id()
 }

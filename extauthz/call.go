@@ -38,7 +38,7 @@ func (c call) answered() bool {
 
 // id is that of a single request, nil otherwise.
 func (c call) id() []byte {
-	if c.batch || len(c.messages) != 1 {
+	if c.batch || len(c.messages) != 1 || c.messages[0].Kind != jsonrpc.Request {
 		return nil
 	}
 	return c.messages[0].ID
@@ -156,10 +156,8 @@ func readLegacy(srv *server, req *request, version string) (call, error) {
 		if slices.Contains(versionsModern, m.Meta.ProtocolVersion) {
 			return call{}, mismatch("MCP-Protocol-Version", m)
 		}
-		if !c.batch {
-			if err := mirrored(req, m, false); err != nil {
-				return call{}, err
-			}
+		if err := mirrored(req, m, false); err != nil {
+			return call{}, err
 		}
 	}
 	c.version = version

@@ -224,7 +224,7 @@ func (d *denial) addressed(c call) *denial {
 
 // authorize is step 6: the question for each message, all or nothing.
 func (s *Server) authorize(d *decision) error {
-	if d.req.transport == jsonrpc.MCP && d.req.method != "DELETE" {
+	if d.req.transport == jsonrpc.MCP && d.opensStreams() {
 		key := revocation.Key{Kind: revocation.KindAccessToken, Key: d.who.ID}
 		if s.streams.count(key) >= d.snap.gateway.streams {
 			return deny(reasonStreams).addressed(d.call)
@@ -251,6 +251,19 @@ func (s *Server) authorize(d *decision) error {
 		}
 	}
 	return nil
+}
+
+// opensStreams reports whether the answer may be a live stream that counts:
+// upkeep goes on at the cap, or nobody could end what reached it.
+func (d *decision) opensStreams() bool {
+	if len(d.call.messages) == 0 {
+		return d.req.method != "DELETE"
+	}
+	return !allUpkeep(d.call.messages)
+}
+
+func allUpkeep(messages []jsonrpc.Message) bool {
+	return !slices.ContainsFunc(messages, func(m jsonrpc.Message) bool { return !upkeep(m) })
 }
 
 func denied(answer policies.Decision, c call) error {

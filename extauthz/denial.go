@@ -1,8 +1,6 @@
 package extauthz
 
 import (
-	"time"
-
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -120,15 +118,14 @@ var outwards = map[Reason]outward{
 // denial says why a request goes no further. It is an error, so that each step
 // can return it; errors that are not a denial are the gateway's own fault.
 type denial struct {
-	reason     Reason
-	detail     string // stable code of what was found, when finer than reason
-	text       string // replaces the table's
-	code       int    // replaces the table's
-	allow      string // the Allow header of a 405
-	supported  []string
-	requested  string
-	id         jsontext.Value // of the message that is answered
-	retryAfter time.Duration
+	reason    Reason
+	detail    string // stable code of what was found, when finer than reason
+	text      string // replaces the table's
+	code      int    // replaces the table's
+	allow     string // the Allow header of a 405
+	supported []string
+	requested string
+	id        jsontext.Value // of the message that is answered
 }
 
 func deny(reason Reason) *denial { return &denial{reason: reason} }

@@ -157,6 +157,8 @@ func TestGuardReplacesWhatMayNotPass(t *testing.T) {
 	mcp := mcpCall(srv.GetId(), value, toolsList).with("mcp-session-id", session)
 	note := mcpCall(srv.GetId(), value, initialized).with("mcp-session-id", session)
 	rpc := rpcCall(srv.GetId(), value, toolsList)
+	get := note.without("content-type")
+	get.method, get.body = "GET", ""
 	rpcNote := rpcCall(srv.GetId(), value, initialized)
 	opener := mcpCall(srv.GetId(), value, initialize)
 	html, jsonType, sse := "text/html", "application/json; charset=utf-8", "text/event-stream"
@@ -177,6 +179,9 @@ func TestGuardReplacesWhatMayNotPass(t *testing.T) {
 		{"202 to a request", mcp, "202", "", true, 502},
 		{"202 to a notification", note, "202", "", false, 0},
 		{"204 to a notification", note, "204", "", true, 0},
+		{"202 to a GET", get, "202", "", false, 502},
+		{"nothing to a GET", get, "204", "", true, 502},
+		{"405 to a GET", get, "405", jsonType, false, 0},
 		{"JSON to a notification on /rpc", rpcNote, "200", jsonType, false, 202},
 		{"nothing to a notification on /rpc", rpcNote, "204", "", true, 202},
 		{"error to a notification on /rpc", rpcNote, "500", html, false, 500},
@@ -274,6 +279,11 @@ func TestGuardRefusesStreamsBeyondTheCap(t *testing.T) {
 	status, body := outcome(f.mustCheck(in))
 	if status != 200 || !strings.Contains(body, "-31429") {
 		t.Errorf("POST at the cap: %d %s", status, body)
+	}
+	ping := in
+	ping.body = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	if status, body := outcome(f.mustCheck(ping)); status != 0 {
+		t.Errorf("upkeep at the cap: %d %s", status, body)
 	}
 	get := in.without("content-type")
 	get.method, get.body = "GET", ""

@@ -85,6 +85,10 @@ func TestCheckLegacySession(t *testing.T) {
 		{"PUT", method(with(in, session), "PUT"), 405, "method_not_allowed"},
 		{"response to the server", with(mcpCall(srv.GetId(), value, `{"jsonrpc":"2.0","id":9,"result":{}}`), session), 0, ""},
 		{"batch, not allowed", with(mcpCall(srv.GetId(), value, "["+toolsList+"]"), session), 400, "batch_not_allowed"},
+		{"batch, contradicting Mcp-Method", with(mcpCall(other.GetId(), elsewhere, "["+toolsList+"]"), batches).with("mcp-method", "ping"), 400, `"code":-32020`},
+		{"response of a session that is gone", with(mcpCall(srv.GetId(), value, `{"jsonrpc":"2.0","id":9,"result":{}}`), "abc"), 404, `{"jsonrpc":"2.0","error"`},
+		{"response without a session", mcpCall(srv.GetId(), value, `{"jsonrpc":"2.0","id":9,"result":{}}`), 400, `{"jsonrpc":"2.0","error"`},
+		{"response without a credential", mcpCall(srv.GetId(), "x", `{"jsonrpc":"2.0","id":9,"result":{}}`), 401, `{"jsonrpc":"2.0","error"`},
 		{"batch, allowed", with(mcpCall(other.GetId(), elsewhere, "["+toolsList+"]"), batches), 0, ""},
 	})
 

@@ -43,7 +43,7 @@ type note struct {
 	Credential string            `json:"c"`           // the access token's id
 	Principal  []byte            `json:"p"`           // identity.Principal.Digest
 	Transport  jsonrpc.Transport `json:"t"`           //
-	Answered   bool              `json:"a,omitzero"`  // the body held a request: an empty answer is none
+	Due        bool              `json:"a,omitzero"`  // an answer with a body is due: an empty one is none
 	Expires    int64             `json:"e,omitzero"`  // of the credential, unix seconds; 0: never
 	Version    string            `json:"v,omitzero"`  // asked for by initialize
 	Address    netip.AddrPort    `json:"d,omitzero"`  // the upstream's

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -46,8 +45,6 @@ func refuse(d *decision) *authv3.CheckResponse {
 			d.snap, d.req.server, d.req.transport, d.denied.reason != reasonNoCredential)})
 	case d.denied.allow != "":
 		headers = append(headers, [2]string{"allow", d.denied.allow})
-	case d.denied.retryAfter > 0:
-		headers = append(headers, [2]string{"retry-after", strconv.Itoa(int(d.denied.retryAfter / time.Second))})
 	}
 	headers = append(headers, corsHeaders(d)...)
 	return &authv3.CheckResponse{
@@ -173,7 +170,7 @@ func noteFor(d *decision) *note {
 	principal := d.who.Principal.Digest()
 	n := &note{
 		Request: d.req.id, Server: d.srv.id, Credential: d.who.ID, Principal: principal[:],
-		Transport: d.req.transport, Answered: d.call.answered(), Address: d.route.address,
+		Transport: d.req.transport, Due: !d.nothingDue(), Address: d.route.address,
 		ID: d.call.id(), Checked: d.started.UnixMilli(),
 	}
 	if d.call.opener {

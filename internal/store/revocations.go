@@ -103,9 +103,10 @@ func (s *Store) DropRevocations(ctx context.Context, before time.Time) (int64, e
 	return dropped, nil
 }
 
-// NoteLease keeps how long control's leases are from now on, and returns what
-// they were before: 0 at the first start. A control that has just started has
-// to wait so long for replicas that it does not know yet.
+// NoteLease keeps that control gives leases of this length, beside longer ones
+// that earlier controls gave, and returns the longest of those: 0 at the first
+// start. A control that has just started has to wait so long for replicas that
+// it does not know yet, and then calls SettleLease.
 func (s *Store) NoteLease(ctx context.Context, lease time.Duration) (before time.Duration, err error) {
 	err = s.write(ctx, "noting the lease", func(tx conn) error {
 		var micros int64
@@ -113,8 +114,16 @@ func (s *Store) NoteLease(ctx context.Context, lease time.Duration) (before time
 			return err
 		}
 		before = time.Duration(micros) * time.Microsecond
-		_, err := tx.exec(`UPDATE meta SET lease = $1 WHERE id = 1`, lease.Microseconds())
+		_, err := tx.exec(`UPDATE meta SET lease = $1 WHERE id = 1`, max(lease, before).Microseconds())
 		return err
 	})
 	return before, err
+}
+
+// SettleLease keeps that no lease is longer than this one any more.
+func (s *Store) SettleLease(ctx context.Context, lease time.Duration) error {
+	return s.write(ctx, "noting the lease", func(tx conn) error {
+		_, err := tx.exec(`UPDATE meta SET lease = $1 WHERE id = 1`, lease.Microseconds())
+		return err
+	})
 }

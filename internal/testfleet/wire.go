@@ -75,9 +75,20 @@ func (r Request) Value(name string) string {
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
-	Params struct {
-		ProtocolVersion string `json:"protocolVersion"`
-	} `json:"params"`
+	Params params          `json:"params"`
+}
+
+type params struct {
+	ProtocolVersion string `json:"protocolVersion"`
+}
+
+// UnmarshalJSON takes params by position for none.
+func (p *params) UnmarshalJSON(text []byte) error {
+	type byName params
+	if len(text) > 0 && text[0] == '[' {
+		return nil
+	}
+	return json.Unmarshal(text, (*byName)(p))
 }
 
 func (r Request) message() message {

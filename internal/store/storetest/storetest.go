@@ -33,6 +33,7 @@ func Run(t *testing.T, engine New) {
 		{"tokens", testTokens},
 		{"token lists", testTokenLists},
 		{"revocations", testRevocations},
+		{"leases", testLeases},
 		{"changes", testChanges},
 		{"keys", testKeys},
 		{"decisions", testDecisions},
