@@ -99,11 +99,13 @@ func (f *feed) load(ctx context.Context) error {
 		return err
 	}
 	var removed []xds.Name
+	f.mu.Lock()
 	for id := range f.servers {
 		if !seen[id] {
 			removed = append(removed, xds.Name{Type: xds.TypeServer, Name: id})
 		}
 	}
+	f.mu.Unlock()
 	return f.push(ctx, revision, resources, removed)
 }
 

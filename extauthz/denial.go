@@ -60,7 +60,6 @@ const (
 	codeNotImplemented = -31501
 	codeUpstream       = -31502
 	codeUnavailable    = -31503
-	codeTimeout        = -31504
 )
 
 // outward is what a caller sees of a reason.

@@ -22,8 +22,9 @@ import (
 
 const (
 	adminSocket = "admin.sock" // in the data directory
-	// A delete answers at the latest when the longest lease has run out.
-	clientTimeout = 2 * time.Minute
+	// A delete answers at the latest when the longest lease has run out, one of
+	// an earlier control before it.
+	clientTimeout = 3 * time.Minute
 	maxAnswer     = 16 << 20 // bytes
 	maxSocketPath = 107      // bytes; sun_path of unix(7) without its NUL
 )
@@ -150,6 +151,15 @@ func all[T any](c *client, path string) (api.List[T], error) {
 		}
 		query = "?limit=200&cursor=" + url.QueryEscape(page.Next)
 	}
+}
+
+// reach connects and finds a server, by id or name.
+func (p *program) reach(server string) (to *client, path string, err error) {
+	if to, err = p.client(); err != nil {
+		return nil, "", err
+	}
+	path, err = to.serverPath(server)
+	return to, path, err
 }
 
 // serverPath finds a server by id or name and returns its path in the API.

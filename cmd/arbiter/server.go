@@ -135,11 +135,7 @@ type serverShowCmd struct{ serverArg }
 
 // Run shows the server.
 func (c *serverShowCmd) Run(p *program) error {
-	to, err := p.client()
-	if err != nil {
-		return err
-	}
-	path, err := to.serverPath(c.Server)
+	to, path, err := p.reach(c.Server)
 	if err != nil {
 		return err
 	}
@@ -157,11 +153,7 @@ type serverDisableCmd struct{ serverArg }
 
 // Run disables the server.
 func (c *serverDisableCmd) Run(p *program) error {
-	to, err := p.client()
-	if err != nil {
-		return err
-	}
-	path, err := to.serverPath(c.Server)
+	to, path, err := p.reach(c.Server)
 	if err != nil {
 		return err
 	}
@@ -184,11 +176,7 @@ type serverDeleteCmd struct{ serverArg }
 
 // Run deletes the server.
 func (c *serverDeleteCmd) Run(p *program) error {
-	to, err := p.client()
-	if err != nil {
-		return err
-	}
-	path, err := to.serverPath(c.Server)
+	to, path, err := p.reach(c.Server)
 	if err != nil {
 		return err
 	}

@@ -43,11 +43,7 @@ func (c *tokenCreateCmd) Run(p *program) error {
 	if len(c.Scope) > 0 {
 		fields["scopes"] = c.Scope
 	}
-	to, err := p.client()
-	if err != nil {
-		return err
-	}
-	path, err := to.serverPath(c.Server)
+	to, path, err := p.reach(c.Server)
 	if err != nil {
 		return err
 	}
@@ -66,11 +62,7 @@ type tokenListCmd struct{ serverArg }
 
 // Run lists all pages.
 func (c *tokenListCmd) Run(p *program) error {
-	to, err := p.client()
-	if err != nil {
-		return err
-	}
-	path, err := to.serverPath(c.Server)
+	to, path, err := p.reach(c.Server)
 	if err != nil {
 		return err
 	}
@@ -102,11 +94,7 @@ func (c *tokenDeleteCmd) Run(p *program) error {
 	if err := refuseSecret(c.Token); err != nil {
 		return err
 	}
-	to, err := p.client()
-	if err != nil {
-		return err
-	}
-	path, err := to.serverPath(c.Server)
+	to, path, err := p.reach(c.Server)
 	if err != nil {
 		return err
 	}
