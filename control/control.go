@@ -56,7 +56,6 @@ type Gateway struct {
 	OwnListeners         []netip.AddrPort
 	Session              time.Duration // lifetime of a sealed session
 	StreamsPerCredential int
-	StreamMost           time.Duration
 	RecordsRequired      bool
 }
 

@@ -78,7 +78,7 @@ func (f *fixture) start(edit func(*control.Config)) {
 		Envoy: xds.State{
 			Listen: netip.MustParseAddrPort("127.0.0.1:8443"), SystemRoots: "/etc/ssl/certs/ca-certificates.crt", ExtauthzSocket: "/x.sock",
 		},
-		Gateway: control.Gateway{BaseURL: "https://localhost:8443", Session: time.Hour, StreamsPerCredential: 256, StreamMost: time.Hour},
+		Gateway: control.Gateway{BaseURL: "https://localhost:8443", Session: time.Hour, StreamsPerCredential: 256},
 	}
 	if edit != nil {
 		edit(&cfg)

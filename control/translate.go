@@ -18,7 +18,6 @@ func (f *feed) gateway() proto.Message {
 		BaseUrl: g.BaseURL, Hosts: g.Hosts,
 		SessionSeconds:       int64(g.Session / time.Second),
 		StreamsPerCredential: uint32(g.StreamsPerCredential),
-		StreamMaxSeconds:     int64(g.StreamMost / time.Second),
 		DecisionLogRequired:  g.RecordsRequired,
 	}
 	for _, prefix := range g.UpstreamNetworks {

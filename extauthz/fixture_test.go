@@ -271,7 +271,7 @@ func (f *fixture) revoke(kind revocation.Kind, key string) revocation.Result {
 }
 
 func gateway() *pb.Gateway {
-	return &pb.Gateway{BaseUrl: baseURL, Hosts: []string{"other.example"}, SessionSeconds: 3600, StreamsPerCredential: 3, StreamMaxSeconds: 86400}
+	return &pb.Gateway{BaseUrl: baseURL, Hosts: []string{"other.example"}, SessionSeconds: 3600, StreamsPerCredential: 3}
 }
 
 func keys() *pb.Keys {

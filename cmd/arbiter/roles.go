@@ -139,7 +139,7 @@ func (r *roles) gateway() control.Gateway {
 	return control.Gateway{
 		BaseURL: s.BaseURL, Hosts: s.Hosts, UpstreamNetworks: s.UpstreamNetworks,
 		OwnListeners: []netip.AddrPort{s.Listen}, Session: s.Session,
-		StreamsPerCredential: s.StreamsPerCredential, StreamMost: s.StreamMost, RecordsRequired: s.RecordsRequired,
+		StreamsPerCredential: s.StreamsPerCredential, RecordsRequired: s.RecordsRequired,
 	}
 }
 

@@ -343,8 +343,7 @@ type Gateway struct {
 	OwnListeners         []string               `protobuf:"bytes,4,rep,name=own_listeners,json=ownListeners,proto3" json:"own_listeners,omitempty"`             // ip:port that no upstream may be
 	SessionSeconds       int64                  `protobuf:"varint,5,opt,name=session_seconds,json=sessionSeconds,proto3" json:"session_seconds,omitempty"`      // lifetime of a sealed session
 	StreamsPerCredential uint32                 `protobuf:"varint,6,opt,name=streams_per_credential,json=streamsPerCredential,proto3" json:"streams_per_credential,omitempty"`
-	StreamMaxSeconds     int64                  `protobuf:"varint,7,opt,name=stream_max_seconds,json=streamMaxSeconds,proto3" json:"stream_max_seconds,omitempty"`          // backstop of a live stream
-	DecisionLogRequired  bool                   `protobuf:"varint,8,opt,name=decision_log_required,json=decisionLogRequired,proto3" json:"decision_log_required,omitempty"` // a full queue refuses
+	DecisionLogRequired  bool                   `protobuf:"varint,7,opt,name=decision_log_required,json=decisionLogRequired,proto3" json:"decision_log_required,omitempty"` // a full queue refuses
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -421,13 +420,6 @@ func (x *Gateway) GetStreamsPerCredential() uint32 {
 	return 0
 }
 
-func (x *Gateway) GetStreamMaxSeconds() int64 {
-	if x != nil {
-		return x.StreamMaxSeconds
-	}
-	return 0
-}
-
 func (x *Gateway) GetDecisionLogRequired() bool {
 	if x != nil {
 		return x.DecisionLogRequired
@@ -469,16 +461,15 @@ const file_internal_proto_fleet_proto_rawDesc = "" +
 	"\n" +
 	"SessionKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\fR\x03key\"\xcd\x02\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"\x9f\x02\n" +
 	"\aGateway\x12\x19\n" +
 	"\bbase_url\x18\x01 \x01(\tR\abaseUrl\x12\x14\n" +
 	"\x05hosts\x18\x02 \x03(\tR\x05hosts\x12+\n" +
 	"\x11upstream_networks\x18\x03 \x03(\tR\x10upstreamNetworks\x12#\n" +
 	"\rown_listeners\x18\x04 \x03(\tR\fownListeners\x12'\n" +
 	"\x0fsession_seconds\x18\x05 \x01(\x03R\x0esessionSeconds\x124\n" +
-	"\x16streams_per_credential\x18\x06 \x01(\rR\x14streamsPerCredential\x12,\n" +
-	"\x12stream_max_seconds\x18\a \x01(\x03R\x10streamMaxSeconds\x122\n" +
-	"\x15decision_log_required\x18\b \x01(\bR\x13decisionLogRequiredB6Z4github.com/arbiter-gateway/arbiter/internal/proto;pbb\x06proto3"
+	"\x16streams_per_credential\x18\x06 \x01(\rR\x14streamsPerCredential\x122\n" +
+	"\x15decision_log_required\x18\a \x01(\bR\x13decisionLogRequiredB6Z4github.com/arbiter-gateway/arbiter/internal/proto;pbb\x06proto3"
 
 var (
 	file_internal_proto_fleet_proto_rawDescOnce sync.Once
