@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,8 +57,10 @@ func (c *Control) Problems(ctx context.Context) []string {
 	if err := c.storeCheck.run(ctx, c.cfg.Store.Check); err != nil {
 		problems = append(problems, "store: "+err.Error())
 	}
-	if err := c.feed.envoyFault(); err != nil {
-		problems = append(problems, err.Error())
+	for _, err := range []error{c.feed.envoyFault(), c.journalFault(), c.hub.Fault()} {
+		if err != nil {
+			problems = append(problems, err.Error())
+		}
 	}
 	leased := map[string]bool{}
 	for _, r := range c.hub.Replicas() {
@@ -117,7 +120,7 @@ func (c *Control) status(ctx context.Context) (api.Status, error) {
 	}
 	pair := c.feed.certificate()
 	out := api.Status{
-		Version: c.cfg.Version, Clock: c.cfg.Now().UTC(), BaseURL: c.cfg.Gateway.BaseURL, Listen: c.cfg.Envoy.Listen.String(),
+		Version: c.cfg.Version, Clock: c.cfg.Now().UTC(), BaseURL: c.cfg.Gateway.BaseURL, Listeners: []string{},
 		Database: api.DatabaseStatus{
 			Path: c.cfg.StorePath, ID: position.Database, Revision: revision, Epoch: position.Epoch, Seq: position.Seq,
 		},
@@ -130,7 +133,7 @@ func (c *Control) status(ctx context.Context) (api.Status, error) {
 	var order []string
 	for _, node := range c.xds.Replicas() {
 		if node.Role == xds.RoleEnvoy {
-			out.Envoy.Ready, out.Envoy.AppliedRevision, out.Envoy.Error = node.Current, revision, node.Error
+			addEnvoy(&out, node, revision)
 			continue
 		}
 		replicas[node.Node] = &api.ReplicaStatus{Name: node.Node, Connected: true, AppliedRevision: node.Revision, LastError: node.Error}
@@ -147,6 +150,22 @@ func (c *Control) status(ctx context.Context) (api.Status, error) {
 		out.Replicas = append(out.Replicas, *replicas[name])
 	}
 	return out, nil
+}
+
+// addEnvoy counts one Envoy in: they are ready when all are, and what one has
+// refused is said of all.
+func addEnvoy(out *api.Status, node xds.Replica, revision int64) {
+	e := &out.Envoy
+	e.Ready = node.Current && (e.Ready || e.Connected == 0)
+	e.Connected++
+	e.AppliedRevision = revision
+	if node.Error != "" {
+		e.Error = node.Node + ": " + node.Error
+	}
+	if listen := node.Place.Listen.String(); !slices.Contains(out.Listeners, listen) {
+		out.Listeners = append(out.Listeners, listen)
+		slices.Sort(out.Listeners)
+	}
 }
 
 // cachedCheck runs a check at most once a second: whoever can reach /readyz

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/arbiter-gateway/arbiter/control/api"
 	"github.com/arbiter-gateway/arbiter/internal/health"
+	"github.com/arbiter-gateway/arbiter/internal/journal"
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/servercert"
@@ -26,7 +28,8 @@ import (
 // Config is what control needs.
 type Config struct {
 	Store     *store.Store
-	StorePath string // shown by doctor
+	StorePath string           // shown by doctor
+	Journal   *journal.Journal // of the store's database
 	Cert      *servercert.Source
 	Gateway   Gateway
 	Envoy     xds.State // its CAs and certificate are filled in here
@@ -40,8 +43,10 @@ type Config struct {
 
 	Version      string
 	EnvoyVersion string
-	// RolesReady says why extauthz in this process is not ready; nil when it
-	// runs in processes of its own, which outlive this one.
+	// Own is the name of the replica in this process, and RolesReady says why it
+	// is not ready; both empty when extauthz runs in processes of its own, which
+	// outlive this one.
+	Own        string
 	RolesReady func() error
 	Registry   *prometheus.Registry
 	Slog       *slog.Logger
@@ -51,10 +56,10 @@ type Config struct {
 // Gateway is what holds for every server.
 type Gateway struct {
 	BaseURL              string
-	Hosts                []string       // further Host values that are accepted
-	UpstreamNetworks     []netip.Prefix // empty: all but link-local and metadata addresses
-	OwnListeners         []netip.AddrPort
-	Session              time.Duration // lifetime of a sealed session
+	Hosts                []string         // further Host values that are accepted
+	UpstreamNetworks     []netip.Prefix   // empty: all but link-local and metadata addresses
+	OwnListeners         []netip.AddrPort // but for those of Envoys, which say so themselves
+	Session              time.Duration    // lifetime of a sealed session
 	StreamsPerCredential int
 	RecordsRequired      bool
 }
@@ -69,32 +74,37 @@ type Control struct {
 	health http.Handler
 
 	storeCheck cachedCheck
-	outlived   time.Duration // longest lease that earlier controls gave
+
+	mu         sync.Mutex // guards journalErr
+	journalErr error
 }
 
 // New loads what the store holds and checks that Envoy's configuration can be
 // made from it.
 func New(ctx context.Context, cfg Config) (*Control, error) {
-	if cfg.Store == nil || cfg.Cert == nil || cfg.XDS == nil || cfg.Admin == nil || cfg.Registry == nil || cfg.Slog == nil {
-		return nil, errors.New("control: store, certificate, listeners, registry and slog are needed")
+	if cfg.Store == nil || cfg.Journal == nil || cfg.Cert == nil || cfg.XDS == nil || cfg.Admin == nil || cfg.Registry == nil || cfg.Slog == nil {
+		return nil, errors.New("control: store, journal, certificate, listeners, registry and slog are needed")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	pusher, err := xds.New(xds.Config{Log: cfg.Slog})
+	c := &Control{cfg: cfg}
+	var err error
+	if c.xds, err = xds.New(xds.Config{Log: cfg.Slog, Entered: func() { c.feed.entered() }}); err != nil {
+		return nil, err
+	}
+	if err := cfg.Journal.Follow(ctx, cfg.Store); err != nil {
+		return nil, err // a restored database, for one
+	}
+	roster := &roster{store: cfg.Store, own: cfg.Own}
+	listed, longest, err := roster.listed(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &Control{cfg: cfg, xds: pusher}
-	outlived, err := cfg.Store.NoteLease(ctx, cfg.Lease)
-	if err != nil {
-		return nil, err
-	}
-	c.outlived = outlived
-	if cfg.RolesReady != nil {
-		outlived = 0
-	}
-	c.hub = revocation.NewHub(revocation.HubConfig{Log: cfg.Store, Lease: cfg.Lease, Now: cfg.Now, Slog: cfg.Slog, Outlived: outlived, Due: func() int64 { return c.feed.due() }})
+	c.hub = revocation.NewHub(revocation.HubConfig{
+		Log: cfg.Store, Roster: roster, Listed: listed, Lease: cfg.Lease, Now: cfg.Now, Slog: cfg.Slog,
+		Pushed: func() int64 { return c.feed.pushing() }, Due: func() int64 { return c.feed.due() }, Grace: graceOf(cfg.Lease),
+	})
 	pair, err := cfg.Cert.Pair()
 	if err != nil {
 		return nil, err
@@ -110,7 +120,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 	}
 	handler, err := api.New(api.Config{
 		Store: cfg.Store, Fleet: c, TokenMAC: keys.TokenMAC, Status: c.status, Log: cfg.Slog, Now: cfg.Now,
-		RevokeWait: outlived + cfg.Lease + 10*time.Second,
+		RevokeWait: max(longest, graceOf(cfg.Lease)+cfg.Lease) + 10*time.Second,
 	})
 	if err != nil {
 		return nil, err
@@ -130,7 +140,6 @@ func (c *Control) Run(ctx context.Context) error {
 	group.Go(func() error { return c.feed.run(ctx) })
 	group.Go(func() error { return c.wakeHub(ctx) })
 	group.Go(func() error { return c.keepHouse(ctx) })
-	group.Go(func() error { return c.settleLease(ctx) })
 	group.Go(func() error {
 		return c.cfg.Cert.Watch(ctx, c.feed.certificate(), c.feed.replaceCertificate)
 	})
@@ -152,8 +161,9 @@ func (c *Control) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// wakeHub carries the store's notices to the revocation streams, and looks by
-// itself every second: another process may write too.
+// wakeHub carries the store's notices to the revocation streams and the journal,
+// and looks by itself every second: another process may write too. A database
+// that was put back to an older state ends control.
 func (c *Control) wakeHub(ctx context.Context) error {
 	notices := c.cfg.Store.Changed()
 	ticker := time.NewTicker(time.Second)
@@ -166,22 +176,32 @@ func (c *Control) wakeHub(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		c.hub.Wake()
+		if _, restored := errors.AsType[*journal.RestoredError](c.follow(ctx)); restored {
+			return c.journalFault()
+		}
 	}
 }
 
-// settleLease forgets the leases of earlier controls when they are over.
-func (c *Control) settleLease(ctx context.Context) error {
-	timer := time.NewTimer(c.outlived)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-timer.C:
+// follow brings the journal up to the store.
+func (c *Control) follow(ctx context.Context) error {
+	err := c.cfg.Journal.Follow(ctx, c.cfg.Store)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	if err := c.cfg.Store.SettleLease(ctx, c.cfg.Lease); err != nil && ctx.Err() == nil {
-		c.cfg.Slog.Warn("noting the lease: the next start may wait longer than it has to", "error", err)
+	if err != nil {
+		c.cfg.Slog.Error("noting what was ended outside the database", "error", err)
 	}
-	return nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.journalErr = err
+	return err
+}
+
+// journalFault says why the journal does not have what the store has.
+func (c *Control) journalFault() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.journalErr
 }
 
 // keepHouse drops revocation entries whose time has passed, and tokens that
@@ -194,6 +214,9 @@ func (c *Control) keepHouse(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+		}
+		if err := c.hub.Sweep(ctx); err != nil {
+			c.cfg.Slog.Warn("striking off replicas that are gone", "error", err)
 		}
 		if _, err := c.cfg.Store.DropRevocations(ctx, c.cfg.Now()); err != nil {
 			c.cfg.Slog.Warn("dropping old revocation entries", "error", err)
@@ -209,39 +232,17 @@ func (c *Control) Applied(ctx context.Context, revision int64) error {
 	if err := c.feed.reached(ctx, revision); err != nil {
 		return err
 	}
-	if err := c.xds.Applied(ctx, revision); err != nil {
-		return err
-	}
-	return c.caughtUp(ctx, revision)
+	return c.xds.Applied(ctx, revision)
 }
 
-// caughtUp waits for replicas that are not connected now and still hold a
-// lease, of an earlier control too: they go on deciding by an older revision.
-func (c *Control) caughtUp(ctx context.Context, revision int64) error {
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		behind := map[string]bool{}
-		for _, r := range c.hub.Replicas() {
-			behind[r.Name] = true
-		}
-		for _, node := range c.xds.Replicas() {
-			if node.Revision >= revision {
-				delete(behind, node.Node)
-			}
-		}
-		if len(behind) == 0 && c.hub.Complete() {
-			return nil
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for replicas that still hold a lease (%d known): %w", len(behind), ctx.Err())
-		}
+// Confirmed implements api.Fleet. Settings are waited for from their push on.
+func (c *Control) Confirmed(ctx context.Context, change revocation.Change) (revocation.Result, error) {
+	c.hub.Wake()
+	if err := c.feed.reached(ctx, change.Revision); err != nil {
+		return revocation.Result{}, err
 	}
-}
-
-// Confirmed implements api.Fleet.
-func (c *Control) Confirmed(ctx context.Context, seq int64) revocation.Result {
-	return c.hub.Confirmed(ctx, seq)
+	// The change is committed, so a journal that cannot be written does not hold
+	// the answer up: it is one of the problems that control shows.
+	_ = c.follow(ctx)
+	return c.hub.Confirmed(ctx, change)
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/arbiter-gateway/arbiter/control"
+	"github.com/arbiter-gateway/arbiter/internal/journal"
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 	"github.com/arbiter-gateway/arbiter/internal/secret"
 	"github.com/arbiter-gateway/arbiter/internal/servercert"
@@ -72,12 +72,20 @@ func (f *fixture) start(edit func(*control.Config)) {
 		}
 		return listener
 	}
+	at, err := f.store.Position(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	past, err := journal.Open(dir, at.Database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = past.Close() })
 	cfg := control.Config{
-		Store: f.store, Cert: cert, Lease: 5 * time.Second, Registry: prometheus.NewRegistry(), Slog: log,
+		Journal: past,
+		Store:   f.store, Cert: cert, Lease: 5 * time.Second, Registry: prometheus.NewRegistry(), Slog: log,
 		XDS: listen("xds.sock"), Admin: listen("admin.sock"),
-		Envoy: xds.State{
-			Listen: netip.MustParseAddrPort("127.0.0.1:8443"), SystemRoots: "/etc/ssl/certs/ca-certificates.crt", ExtauthzSocket: "/x.sock",
-		},
+		Envoy:   xds.State{SystemRoots: "/etc/ssl/certs/ca-certificates.crt"},
 		Gateway: control.Gateway{BaseURL: "https://localhost:8443", Session: time.Hour, StreamsPerCredential: 256},
 	}
 	if edit != nil {
@@ -246,7 +254,14 @@ func TestControlService(t *testing.T) {
 	}
 	t.Run("resolve", func(t *testing.T) {
 		got, err := f.control.Resolve(t.Context(), &pb.ResolveRequest{Digest: digest[:]})
-		want := &pb.ResolveResponse{TokenId: made.ID, Name: "ci", ServerId: srv.ID.String(), Scopes: []string{"mcp:connect"}, Narrowed: true, Epoch: 1}
+		at, posErr := f.store.Position(t.Context())
+		want := &pb.ResolveResponse{
+			TokenId: made.ID, Name: "ci", ServerId: srv.ID.String(), Scopes: []string{"mcp:connect"}, Narrowed: true,
+			Database: at.Database, Epoch: 1,
+		}
+		if posErr != nil {
+			t.Fatal(posErr)
+		}
 		if err != nil || !proto.Equal(got, want) {
 			t.Errorf("got %v, %v", got, err)
 		}

@@ -25,10 +25,13 @@ type feed struct {
 	cfg Config
 	xds *xds.Server
 
-	publishing sync.Mutex // one publication to Envoy at a time, each from what holds now
+	publishing sync.Mutex    // one publication to Envoy at a time, each from what holds now
+	envoys     chan struct{} // an Envoy has connected
+	listeners  listeners
 
-	mu        sync.Mutex // guards the rest
-	revision  int64
+	mu        sync.Mutex    // guards the rest
+	revision  int64         // pushed
+	begun     int64         // being pushed, or pushed
 	changed   chan struct{} // closed and made anew when revision moves
 	pair      servercert.Pair
 	cas       map[string]string // server id -> bundle that verifies its upstream
@@ -56,6 +59,8 @@ func newFeed(cfg Config, server *xds.Server) *feed {
 	return &feed{
 		cfg: cfg, xds: server, changed: make(chan struct{}),
 		cas: map[string]string{}, published: map[string]bool{}, servers: map[string]bool{},
+		envoys:    make(chan struct{}, 1),
+		listeners: newListeners(cfg.Gateway.OwnListeners),
 	}
 }
 
@@ -71,8 +76,12 @@ func (f *feed) run(ctx context.Context) error {
 			return nil
 		case <-notices:
 		case <-ticker.C:
+		case <-f.envoys:
 		case <-prune.C:
 			f.report(f.publish(false))
+		}
+		if err := f.pushListeners(); err != nil {
+			f.cfg.Slog.Error("pushing where Envoys listen", "error", err)
 		}
 		if err := f.follow(ctx); err != nil && ctx.Err() == nil {
 			f.cfg.Slog.Error("reading changes: what is pushed stays as it was", "error", err)
@@ -87,8 +96,7 @@ func (f *feed) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	settings := xds.Resource{Name: xds.Name{Type: xds.TypeGateway, Name: "gateway"}, Body: f.gateway()}
-	resources := []xds.Resource{settings, keys}
+	resources := []xds.Resource{f.settings(), keys}
 	seen := map[string]bool{}
 	revision, err := f.cfg.Store.AllServers(ctx, func(srv store.Server) error {
 		resources = append(resources, f.server(srv))
@@ -168,6 +176,9 @@ func (f *feed) pushChanges(ctx context.Context, changes []store.Change) error {
 // needs a new cluster.
 func (f *feed) push(ctx context.Context, revision int64, resources []xds.Resource, removed []xds.Name) error {
 	f.pushEnvoy(ctx)
+	f.mu.Lock()
+	f.begun = revision // a replica may run it before SetFleet is back
+	f.mu.Unlock()
 	if err := f.xds.SetFleet(revision, resources, removed); err != nil {
 		return err
 	}
@@ -195,12 +206,22 @@ func (f *feed) at() int64 {
 	return f.revision
 }
 
+// pushing is the newest revision that a replica can run.
+func (f *feed) pushing() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.begun
+}
+
+// graceOf is how long replicas may be behind the settings: a third of a lease.
+func graceOf(lease time.Duration) time.Duration { return lease / 3 }
+
 // due is the revision that every replica must run by now: the newest that was
-// pushed a third of a lease ago. A replica that stays behind it loses its lease.
+// pushed their grace ago. A replica that stays behind it loses its lease.
 func (f *feed) due() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for len(f.grace) > 0 && f.cfg.Now().Sub(f.grace[0].at) > f.cfg.Lease/3 {
+	for len(f.grace) > 0 && f.cfg.Now().Sub(f.grace[0].at) > graceOf(f.cfg.Lease) {
 		f.duty, f.grace = f.grace[0].revision, f.grace[1:]
 	}
 	return f.duty

@@ -38,7 +38,7 @@ func (s *service) Resolve(ctx context.Context, in *pb.ResolveRequest) (*pb.Resol
 	}
 	out := &pb.ResolveResponse{
 		TokenId: found.ID, Name: found.Name, ServerId: found.Server.String(),
-		Scopes: found.Scopes, Narrowed: found.Narrowed, Seq: at.Seq, Epoch: at.Epoch,
+		Scopes: found.Scopes, Narrowed: found.Narrowed, Seq: at.Seq, Epoch: at.Epoch, Database: at.Database,
 	}
 	if !found.ExpiresAt.IsZero() {
 		out.ExpiresUnix = found.ExpiresAt.Unix()

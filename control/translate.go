@@ -23,7 +23,7 @@ func (f *feed) gateway() proto.Message {
 	for _, prefix := range g.UpstreamNetworks {
 		out.UpstreamNetworks = append(out.UpstreamNetworks, prefix.String())
 	}
-	for _, listener := range g.OwnListeners {
+	for _, listener := range f.listeners.all() {
 		out.OwnListeners = append(out.OwnListeners, listener.String())
 	}
 	return out

@@ -3,11 +3,8 @@
 package e2e
 
 import (
-	"crypto/x509"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -43,77 +40,33 @@ func gone(pid int) bool {
 	return strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
 }
 
-// roles is a gateway of three processes in one data directory.
+// roles is a fleet of one pair: three processes, called by their role.
 type roles struct {
-	*gateway
-	running map[string]*exec.Cmd
+	*fleet
+	running map[string]*process
 }
 
 func startRoles(t *testing.T, env ...string) *roles {
 	t.Helper()
-	addr := closedPort(t)
-	_, port, _ := net.SplitHostPort(addr)
-	dir := t.TempDir()
-	r := &roles{&gateway{dir: dir, addr: addr, base: "https://localhost:" + port}, map[string]*exec.Cmd{}}
-	r.env = append(append(os.Environ(), "ARBITER_DATA="+dir, "ARBITER_LISTEN="+addr), env...)
-	var err error
-	if r.log, err = os.OpenFile(filepath.Join(dir, "stderr.log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for role := range r.running {
-			r.signal(t, role, syscall.SIGCONT)
-			r.kill(t, role)
-		}
-		if t.Failed() {
-			log, _ := os.ReadFile(r.log.Name())
-			t.Logf("log of the gateway:\n%s", tail(log, 8<<10))
-		}
-	})
-	for _, role := range []string{"control", "extauthz", "envoy"} {
-		r.run(t, role)
-	}
-	eventually(t, 20*time.Second, "the roles find each other", func() bool {
-		resp, err := overSocket(filepath.Join(dir, "admin.sock")).Get("http://arbiter/readyz")
-		if err != nil {
-			return false
-		}
-		resp.Body.Close()
-		return resp.StatusCode == 200
-	})
-	pem, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.roots = x509.NewCertPool()
-	r.roots.AppendCertsFromPEM(pem)
-	return r
+	f := startFleet(t, 1, env...)
+	return &roles{f, map[string]*process{"control": f.control, "extauthz": f.pairs[0].extauthz, "envoy": f.pairs[0].envoy}}
 }
 
-// run starts one role.
+// run starts one role again.
 func (r *roles) run(t *testing.T, role string) {
 	t.Helper()
-	cmd := exec.Command(arbiter, role)
-	cmd.Env, cmd.Stderr = r.env, r.log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	r.running[role] = cmd
+	r.running[role].start(t)
 }
 
 // kill is kill -9 of one role.
 func (r *roles) kill(t *testing.T, role string) {
 	t.Helper()
-	r.signal(t, role, syscall.SIGKILL)
-	_ = r.running[role].Wait()
-	delete(r.running, role)
+	r.running[role].kill(t)
 }
 
 func (r *roles) signal(t *testing.T, role string, signal syscall.Signal) {
 	t.Helper()
-	if err := r.running[role].Process.Signal(signal); err != nil {
-		t.Errorf("signal %v to %s: %v", signal, role, err)
-	}
+	r.running[role].signal(t, signal)
 }
 
 // outcome is what one request came to.

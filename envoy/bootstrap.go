@@ -15,14 +15,16 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // Config is what the bootstrap holds.
 type Config struct {
-	Node           string // id of this Envoy at the xDS server
-	XDSSocket      string // unix socket of control's gRPC
-	AdminSocket    string // unix socket on which Envoy serves its admin interface
-	MaxConnections int64  // of clients; default 20,000
+	Node           string           // id of this Envoy at the xDS server
+	Metadata       *structpb.Struct // what it tells the xDS server about itself: its place
+	XDSSocket      string           // unix socket of control's gRPC
+	AdminSocket    string           // unix socket on which Envoy serves its admin interface
+	MaxConnections int64            // of clients; default 20,000
 }
 
 const (
@@ -30,12 +32,12 @@ const (
 	defaultMaxConnections = 20_000
 )
 
-// Bootstrap is the file that Envoy is started with, as JSON: who it is, where
+// Bootstrap is the file that Envoy is started with, as JSON: who it is and where it stands, where
 // the xDS server is, its admin interface on a unix socket, the limit of client
 // connections, and nothing else.
 func Bootstrap(c Config) ([]byte, error) {
-	if c.Node == "" || c.XDSSocket == "" || c.AdminSocket == "" {
-		return nil, errors.New("bootstrap of envoy: node, xds socket and admin socket are needed")
+	if c.Node == "" || len(c.Metadata.GetFields()) == 0 || c.XDSSocket == "" || c.AdminSocket == "" {
+		return nil, errors.New("bootstrap of envoy: node, metadata, xds socket and admin socket are needed")
 	}
 	if c.MaxConnections <= 0 {
 		c.MaxConnections = defaultMaxConnections
@@ -49,7 +51,7 @@ func Bootstrap(c Config) ([]byte, error) {
 		return nil, err
 	}
 	return marshal(&bootstrapv3.Bootstrap{
-		Node:             &corev3.Node{Id: c.Node, Cluster: "envoy"},
+		Node:             &corev3.Node{Id: c.Node, Cluster: "envoy", Metadata: c.Metadata},
 		Admin:            &bootstrapv3.Admin{Address: unixSocket(c.AdminSocket, 0o600)},
 		DynamicResources: dynamicResources(),
 		StaticResources:  &bootstrapv3.Bootstrap_StaticResources{Clusters: []*clusterv3.Cluster{cluster}},

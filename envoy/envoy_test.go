@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"github.com/arbiter-gateway/arbiter/envoy"
 )
 
@@ -76,11 +78,21 @@ func TestSystemRootsByEnvironment(t *testing.T) {
 }
 
 func TestBootstrapNeedsAll(t *testing.T) {
-	for _, c := range []envoy.Config{{}, {Node: "n", XDSSocket: "x"}, {Node: "n", AdminSocket: "a"}, {XDSSocket: "x", AdminSocket: "a"}} {
+	for _, c := range []envoy.Config{
+		{},
+		{Node: "n", Metadata: somewhere(), XDSSocket: "x"},
+		{Node: "n", Metadata: somewhere(), AdminSocket: "a"},
+		{Node: "n", XDSSocket: "x", AdminSocket: "a"},
+		{Metadata: somewhere(), XDSSocket: "x", AdminSocket: "a"},
+	} {
 		if _, err := envoy.Bootstrap(c); err == nil {
 			t.Errorf("%+v was accepted", c)
 		}
 	}
+}
+
+func somewhere() *structpb.Struct {
+	return &structpb.Struct{Fields: map[string]*structpb.Value{"listen": structpb.NewStringValue("127.0.0.1:1")}}
 }
 
 // setup writes a bootstrap into a new directory; the xDS server is not there.
@@ -96,7 +108,7 @@ func setup(t *testing.T) (dir string, c envoy.RunnerConfig) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	admin := filepath.Join(dir, "admin.sock")
-	bootstrap, err := envoy.Bootstrap(envoy.Config{Node: "n", XDSSocket: filepath.Join(dir, "xds.sock"), AdminSocket: admin})
+	bootstrap, err := envoy.Bootstrap(envoy.Config{Node: "n", Metadata: somewhere(), XDSSocket: filepath.Join(dir, "xds.sock"), AdminSocket: admin})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"mime"
 	"strconv"
-	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	procv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/go-json-experiment/json"
@@ -50,6 +50,13 @@ func readAnswer(in *procv3.HttpHeaders) answer {
 		}
 	}
 	return a
+}
+
+func headerValue(line *corev3.HeaderValue) string {
+	if raw := line.GetRawValue(); len(raw) > 0 {
+		return string(raw)
+	}
+	return line.GetValue()
 }
 
 // verdict is what becomes of an answer. The zero verdict is none.
@@ -147,7 +154,7 @@ func initializeResult(body []byte) (bool, error) {
 func (s *Server) seal(snap *Snapshot, n *note, a answer) (string, error) {
 	now := s.revoked.Now()
 	out := session.Session{
-		Server: n.Server, Principal: [16]byte(n.Principal), Addr: n.Address, Version: n.Version,
+		Server: n.Server, Principal: n.Principal, Addr: n.Address, Version: n.Version,
 		Issued: now, Expires: now.Add(snap.gateway.session),
 	}
 	switch len(a.sessionIDs) {
@@ -168,12 +175,12 @@ func (s *Server) seal(snap *Snapshot, n *note, a answer) (string, error) {
 // Check that lies too far back is none: the entry that would refuse it may
 // have left the set.
 func (s *Server) stillLive(n *note) (*Snapshot, error) {
-	snap, err := s.live(n.Server, n.Credential, n.expires())
+	snap, err := s.live(n.Server, tokenKey(n.Credential).Hash(), n.expires())
 	if err != nil {
 		return nil, err
 	}
 	limit := snap.servers.find(n.Server).callLimit // live: there is one
-	if s.revoked.Now().Sub(time.UnixMilli(n.Checked)) > revocation.AnswerAge(limit) {
+	if !s.revoked.Known().Holds(n.Checked, s.revoked.Instant(), revocation.AnswerAge(limit)) {
 		return nil, errStaleCheck
 	}
 	return snap, nil

@@ -2,17 +2,20 @@ package extauthz
 
 import "sync/atomic"
 
-// bodiesMost is how many bytes of request bodies may wait for a decision.
+// bodiesMost is how many bytes of requests may wait for a decision: of bodies,
+// by far.
 const bodiesMost = 256 << 20
 
-// bodies counts the bytes of request bodies that wait for a decision.
+// bodies counts the bytes of requests that wait for a decision.
 type bodies struct{ held atomic.Int64 }
 
 // take counts n bytes until release, or refuses.
-func (b *bodies) take(n int) (release func(), ok bool) {
+func (b *bodies) take(n int) bool {
 	if b.held.Add(int64(n)) > bodiesMost {
-		b.held.Add(-int64(n))
-		return nil, false
+		b.release(n)
+		return false
 	}
-	return func() { b.held.Add(-int64(n)) }, true
+	return true
 }
+
+func (b *bodies) release(n int) { b.held.Add(-int64(n)) }

@@ -226,6 +226,9 @@ func plainJSON(lines []string) bool {
 	if len(lines) != 1 || strings.Contains(lines[0], "*") {
 		return false
 	}
+	if lines[0] == "application/json" { // as nearly everybody sends it
+		return true
+	}
 	media, params, err := mime.ParseMediaType(lines[0])
 	if err != nil || media != "application/json" {
 		return false

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/arbiter-gateway/arbiter/extauthz/jsonrpc"
 	"github.com/arbiter-gateway/arbiter/extauthz/resolve"
 	"github.com/arbiter-gateway/arbiter/extauthz/session"
+	"github.com/arbiter-gateway/arbiter/extauthz/wire"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/policies"
@@ -33,6 +33,7 @@ var (
 // decision is a request's way through Check. The zero decision denies.
 type decision struct {
 	started time.Time
+	began   revocation.Memory // when, for what is judged later
 	snap    *Snapshot
 	req     *request
 	srv     *server
@@ -47,16 +48,18 @@ type decision struct {
 }
 
 // Check answers one authorization request from Envoy.
-func (s *Server) Check(ctx context.Context, in *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+func (s *Server) Check(ctx context.Context, in wire.Message) (wire.Message, error) {
 	d := decision{started: s.now()}
-	release, ok := s.bodies.take(len(in.GetAttributes().GetRequest().GetHttp().GetRawBody()))
-	if !ok {
+	if !s.bodies.take(len(in)) {
 		return nil, s.fail(&d, errBusy)
 	}
-	defer release()
-	err := s.decide(ctx, &d, in)
-	if err != nil && !errors.As(err, &d.denied) {
-		return nil, s.fail(&d, err)
+	defer s.bodies.release(len(in))
+	if err := s.decide(ctx, &d, in); err != nil {
+		refused, ok := errors.AsType[*denial](err)
+		if !ok {
+			return nil, s.fail(&d, err)
+		}
+		d.denied = refused
 	}
 	if d.denied != nil {
 		d.status, d.body = deniedBody(&d)
@@ -73,10 +76,11 @@ func (s *Server) Check(ctx context.Context, in *authv3.CheckRequest) (*authv3.Ch
 
 // decide runs steps 1 to 6 of docs/architecture.md, "Request". Each returns
 // nil, a denial, or an error that is the gateway's own fault.
-func (s *Server) decide(ctx context.Context, d *decision, in *authv3.CheckRequest) (err error) {
+func (s *Server) decide(ctx context.Context, d *decision, in wire.Message) (err error) {
 	if d.snap = s.snapshot.Load(); !d.snap.Ready() || !s.revoked.Alive() {
 		return errNoLease
 	}
+	d.began = s.revoked.Known().Remember(s.revoked.Instant())
 	if d.req, err = parseRequest(ctx, in); err != nil { // 1.
 		return err
 	}
@@ -105,8 +109,11 @@ func (s *Server) decide(ctx context.Context, d *decision, in *authv3.CheckReques
 	if ctx.Err() != nil { // a decision made too late is none
 		return ctx.Err()
 	}
-	if _, err = s.live(d.srv.id, d.who.ID, d.who.Expires); err != nil { // time has passed since step 3
+	if _, err = s.live(d.srv.id, d.who.Hash, d.who.Expires); err != nil { // time has passed since step 3
 		return err
+	}
+	if !s.revoked.Known().Holds(d.who.Memory, s.revoked.Instant(), revocation.AnswerAge(revocation.CacheAge)) {
+		return errStaleCheck
 	}
 	d.allowed = true // the one line that allows
 	return nil
@@ -141,32 +148,27 @@ func (s *Server) principal(ctx context.Context, snap *Snapshot, id identity.Serv
 	if who.Principal.Server != id {
 		return who, nil, deny(reasonOtherServer)
 	}
-	if err := s.judgeLive(snap, id, who.ID, who.Expires); err != nil {
+	if err := s.judgeLive(snap, id, who.Hash, who.Expires); err != nil {
 		return who, nil, err
 	}
 	return who, snap.servers.find(id), nil
 }
 
 // live asks it of now: the newest settings, the lease, the revoked set.
-func (s *Server) live(server identity.ServerID, token string, expires time.Time) (*Snapshot, error) {
+func (s *Server) live(server identity.ServerID, credential revocation.Hash, expires time.Time) (*Snapshot, error) {
 	snap := s.snapshot.Load()
 	if !snap.Ready() || !s.revoked.Alive() {
 		return nil, errNoLease
 	}
-	return snap, s.judgeLive(snap, server, token, expires)
+	return snap, s.judgeLive(snap, server, credential, expires)
 }
 
 // judgeLive asks what has to hold at every use of a credential, whatever a
 // cache remembers of it.
-func (s *Server) judgeLive(snap *Snapshot, server identity.ServerID, token string, expires time.Time) error {
-	revoked := s.revoked.Set()
-	for _, key := range []revocation.Key{
-		{Kind: revocation.KindAccessToken, Key: token},
-		{Kind: revocation.KindServer, Key: server.String()},
-	} {
-		if revoked.Has(key) {
-			return deny(reasonRevoked)
-		}
+func (s *Server) judgeLive(snap *Snapshot, server identity.ServerID, credential revocation.Hash, expires time.Time) error {
+	revoked := s.revoked.Known()
+	if revoked.Has(credential) || revoked.Has(serverKey(server).Hash()) {
+		return deny(reasonRevoked)
 	}
 	if !expires.IsZero() && !s.revoked.Now().Before(expires) {
 		return deny(reasonExpired)
@@ -225,8 +227,7 @@ func (d *denial) addressed(c call) *denial {
 // authorize is step 6: the question for each message, all or nothing.
 func (s *Server) authorize(d *decision) error {
 	if d.req.transport == jsonrpc.MCP && d.opensStreams() {
-		key := revocation.Key{Kind: revocation.KindAccessToken, Key: d.who.ID}
-		if s.streams.count(key) >= d.snap.gateway.streams {
+		if s.streams.count(tokenKey(d.who.ID)) >= d.snap.gateway.streams {
 			return deny(reasonStreams).addressed(d.call)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/arbiter-gateway/arbiter/extauthz"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
@@ -43,7 +45,7 @@ type fixture struct {
 	records  *syncBuffer
 	registry *prometheus.Registry
 	socket   string // of extauthz
-	revision int64
+	revision atomic.Int64
 }
 
 // fakeControl answers Resolve from memory.
@@ -51,14 +53,16 @@ type fakeControl struct {
 	pb.UnimplementedControlServer
 	hub *revocation.Hub
 
-	mu      sync.Mutex // guards the rest
-	tokens  map[token.Digest]*pb.ResolveResponse
-	headers map[string]*pb.UpstreamHeadersResponse
-	entries []revocation.Entry
-	broken  error // what Resolve answers instead
-	asked   int
-	waiting bool          // UpstreamHeaders was asked
-	held    chan struct{} // UpstreamHeaders answers when it is closed; nil: at once
+	mu           sync.Mutex // guards the rest
+	tokens       map[token.Digest]*pb.ResolveResponse
+	headers      map[string]*pb.UpstreamHeadersResponse
+	entries      []revocation.Entry
+	broken       error      // what Resolve answers instead
+	records      [][][]byte // batches that came, while they are kept
+	keepsRecords bool
+	asked        int
+	waiting      bool          // UpstreamHeaders was asked
+	held         chan struct{} // UpstreamHeaders answers when it is closed; nil: at once
 }
 
 func (c *fakeControl) Resolve(_ context.Context, in *pb.ResolveRequest) (*pb.ResolveResponse, error) {
@@ -72,7 +76,7 @@ func (c *fakeControl) Resolve(_ context.Context, in *pb.ResolveRequest) (*pb.Res
 	if found == nil {
 		return nil, status.Error(codes.NotFound, "no such token")
 	}
-	found.Seq = int64(len(c.entries))
+	found.Database, found.Epoch, found.Seq = "test", 1, int64(len(c.entries))
 	return found, nil
 }
 
@@ -89,7 +93,12 @@ func (c *fakeControl) UpstreamHeaders(_ context.Context, in *pb.UpstreamHeadersR
 	return c.headers[in.GetServerId()], nil
 }
 
-func (c *fakeControl) Record(context.Context, *pb.RecordRequest) (*pb.RecordResponse, error) {
+func (c *fakeControl) Record(_ context.Context, in *pb.RecordRequest) (*pb.RecordResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.keepsRecords {
+		c.records = append(c.records, in.GetRecords())
+	}
 	return &pb.RecordResponse{}, nil
 }
 
@@ -112,6 +121,12 @@ func (c *fakeControl) RevocationsSince(_ context.Context, seq int64, limit int) 
 }
 
 func (*fakeControl) OldestRevocation(context.Context) (int64, error) { return 0, nil }
+
+// noRoster is a list of replicas for a control that is never started again.
+type noRoster struct{}
+
+func (noRoster) Add(context.Context, string, time.Duration) error { return nil }
+func (noRoster) Remove(context.Context, string) error             { return nil }
 
 type syncBuffer struct {
 	mu     sync.Mutex // guards the rest
@@ -145,7 +160,10 @@ func newFixture(t testing.TB, servers ...*pb.Server) *fixture {
 	log := slog.New(slog.DiscardHandler)
 	control := &fakeControl{tokens: map[token.Digest]*pb.ResolveResponse{}, headers: map[string]*pb.UpstreamHeadersResponse{}}
 	f := &fixture{t: t, control: control, records: new(syncBuffer), registry: prometheus.NewRegistry()}
-	f.hub = revocation.NewHub(revocation.HubConfig{Log: control, Lease: 15 * time.Second, Slog: log})
+	f.hub = revocation.NewHub(revocation.HubConfig{
+		Log: control, Roster: noRoster{}, Lease: 15 * time.Second, Slog: log,
+		Pushed: f.revision.Load, Due: func() int64 { return 0 },
+	})
 	control.hub = f.hub
 	var err error
 	if f.xds, err = xds.New(xds.Config{Log: log}); err != nil {
@@ -199,7 +217,7 @@ func (f *fixture) serve(socket string) {
 // push publishes servers at the next revision.
 func (f *fixture) push(gateway *pb.Gateway, keys *pb.Keys, servers []*pb.Server) {
 	f.t.Helper()
-	f.revision++
+	revision := f.revision.Add(1)
 	var changed []xds.Resource
 	if gateway != nil {
 		changed = append(changed, xds.Resource{Name: xds.Name{Type: xds.TypeGateway, Name: "gateway"}, Body: gateway})
@@ -210,7 +228,7 @@ func (f *fixture) push(gateway *pb.Gateway, keys *pb.Keys, servers []*pb.Server)
 	for _, srv := range servers {
 		changed = append(changed, xds.Resource{Name: xds.Name{Type: xds.TypeServer, Name: srv.GetId()}, Body: srv})
 	}
-	if err := f.xds.SetFleet(f.revision, changed, nil); err != nil {
+	if err := f.xds.SetFleet(revision, changed, nil); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -221,7 +239,7 @@ func (f *fixture) change(servers ...*pb.Server) {
 	f.push(nil, nil, servers)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := f.xds.Applied(ctx, f.revision); err != nil {
+	if err := f.xds.Applied(ctx, f.revision.Load()); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -267,7 +285,11 @@ func (f *fixture) revoke(kind revocation.Kind, key string) revocation.Result {
 	f.control.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return f.hub.Confirmed(ctx, seq)
+	result, err := f.hub.Confirmed(ctx, revocation.Change{Seq: seq, What: revocation.Key{Kind: kind, Key: key}})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return result
 }
 
 func gateway() *pb.Gateway {
@@ -353,7 +375,21 @@ func (f *fixture) check(r request) (*authv3.CheckResponse, error) {
 	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs(
 		"x-arbiter-stream", "request-1", "x-arbiter-peer-address", "192.0.2.1:5555",
 	))
-	return f.server.Check(ctx, r.proto())
+	return ask(ctx, f.server, r.proto())
+}
+
+// ask asks Check in the form that it has on the wire.
+func ask(ctx context.Context, server *extauthz.Server, in *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+	message, err := proto.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := server.Check(ctx, message)
+	if err != nil {
+		return nil, err
+	}
+	out := new(authv3.CheckResponse)
+	return out, proto.Unmarshal(answer, out)
 }
 
 func (f *fixture) mustCheck(r request) *authv3.CheckResponse {

@@ -12,8 +12,6 @@ import (
 	procv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/arbiter-gateway/arbiter/internal/revocation"
 )
 
 // guard is the answer flow of docs/architecture.md: one call per answer that
@@ -146,8 +144,7 @@ func (g *guard) immediate(code int, details string, body []byte, lines ...[2]str
 // on; so a revocation in flight finds it in the index or in the set.
 func (g *guard) watch(n *note, mutation *procv3.HeaderMutation) error {
 	s := g.server
-	credential := revocation.Key{Kind: revocation.KindAccessToken, Key: n.Credential}
-	st, count := s.streams.add(g.end, credential, revocation.Key{Kind: revocation.KindServer, Key: n.Server.String()})
+	st, count := s.streams.add(g.end, tokenKey(n.Credential), serverKey(n.Server))
 	defer s.streams.remove(st)
 	snap, err := s.stillLive(n)
 	if err != nil {

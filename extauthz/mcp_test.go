@@ -56,13 +56,17 @@ func TestCheckLegacySession(t *testing.T) {
 	session, plain := seal(srv.GetId(), value, "up-1"), seal(srv.GetId(), value, "")
 	batches := guard.initialize(t, mcpCall(other.GetId(), elsewhere, strings.Replace(initialize, "2025-11-25", "2025-03-26", 1)), "")
 	in := mcpCall(srv.GetId(), value, toolsList)
+	changed := session[:len(session)-1] + "_"
+	if changed == session {
+		changed = session[:len(session)-1] + "-"
+	}
 	with := func(r request, id string) request { return r.with("mcp-session-id", id) }
 	method := func(r request, name string) request { r.method, r.body = name, ""; return r.without("content-type") }
 	f.checkRows(t, []row{
 		{"good", with(in, session), 0, ""},
 		{"missing", in, 400, "session_missing"},
 		{"made up", with(in, "abc"), 404, `{"jsonrpc":"2.0","error":{"code":-31404`},
-		{"last character changed", with(in, session[:len(session)-1]+"_"), 404, "-31404"},
+		{"last character changed", with(in, changed), 404, "-31404"},
 		{"of another principal of the server", with(mcpCall(srv.GetId(), second, toolsList), session), 404, "-31404"},
 		{"of another server", with(mcpCall(other.GetId(), elsewhere, toolsList), session), 404, "-31404"},
 		{"twice", with(with(in, session), session), 400, "duplicate_header"},

@@ -37,8 +37,8 @@ func newMetrics(s *Server, registry prometheus.Registerer) (*metrics, error) {
 	})
 	gauges := []prometheus.Collector{
 		gauge("arbiter_streams_live", "Live streams.", func() float64 { return float64(s.streams.total()) }),
-		gauge("arbiter_revoked_entries", "Entries of the revoked set.", func() float64 { return float64(s.revoked.Set().Len()) }),
-		gauge("arbiter_revocation_seq", "Newest revocation applied.", func() float64 { return float64(s.revoked.Set().Seq()) }),
+		gauge("arbiter_revoked_entries", "Entries of the revoked set.", func() float64 { return float64(s.revoked.Known().Len()) }),
+		gauge("arbiter_revocation_seq", "Newest revocation applied.", func() float64 { return float64(s.revoked.Known().At.Seq) }),
 		gauge("arbiter_lease_held", "1 while control is heard.", func() float64 { return oneIf(s.revoked.Alive()) }),
 		gauge("arbiter_revision", "Revision of the settings in use.", func() float64 {
 			if snap := s.snapshot.Load(); snap != nil {

@@ -1,15 +1,15 @@
 package extauthz
 
 import (
+	"bytes"
 	"context"
 	"strconv"
 	"strings"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/arbiter-gateway/arbiter/extauthz/jsonrpc"
+	"github.com/arbiter-gateway/arbiter/extauthz/wire"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 )
 
@@ -34,6 +34,7 @@ type request struct {
 	path      string // normalised by Envoy, without query
 	query     bool   // there was one, if only its "?"
 	server    identity.ServerID
+	serverID  string // server as text
 	transport jsonrpc.Transport
 	header    header
 	body      []byte
@@ -54,7 +55,6 @@ type header struct {
 	version         []string
 	mcpMethod       []string
 	mcpName         []string
-	lastEventID     []string
 	requestMethod   []string // Access-Control-Request-Method
 	requestHeaders  []string // Access-Control-Request-Headers
 	mcp             []string // names of all mcp-* fields
@@ -62,28 +62,21 @@ type header struct {
 
 // parseRequest is step 1. A request that Envoy could not have routed here is
 // an error, not a denial: nothing is known about who built it.
-func parseRequest(ctx context.Context, in *authv3.CheckRequest) (*request, error) {
-	http := in.GetAttributes().GetRequest().GetHttp()
-	if http == nil {
-		return nil, errMalformedCheck
-	}
-	peer, _ := metadata.FromIncomingContext(ctx)
-	req := &request{
-		id:     one(peer.Get(metaStream)),
-		peer:   one(peer.Get(metaPeerAddress)),
-		method: http.GetMethod(),
-		host:   strings.ToLower(http.GetHost()),
-		body:   http.GetRawBody(),
-	}
-	req.path, _, req.query = strings.Cut(http.GetPath(), "?")
+func parseRequest(ctx context.Context, in wire.Message) (*request, error) {
+	req := &request{id: said(ctx, metaStream), peer: said(ctx, metaPeerAddress)}
 	var partial string
-	for _, line := range http.GetHeaderMap().GetHeaders() {
-		if line.GetKey() == "x-envoy-auth-partial-body" {
-			partial = headerValue(line)
-			continue
+	http, err := wire.Read(in, func(name, value []byte) {
+		if string(name) == "x-envoy-auth-partial-body" {
+			partial = string(value)
+			return
 		}
-		req.header.add(line.GetKey(), headerValue(line))
+		req.header.add(name, value)
+	})
+	if err != nil {
+		return nil, err
 	}
+	req.method, req.host, req.body = http.Method, strings.ToLower(http.Host), http.Body
+	req.path, _, req.query = strings.Cut(http.Path, "?")
 	req.cut = bodyCut(http, partial)
 	if req.id == "" || !req.route() {
 		return nil, errMalformedCheck
@@ -91,30 +84,25 @@ func parseRequest(ctx context.Context, in *authv3.CheckRequest) (*request, error
 	return req, nil
 }
 
-func one(values []string) string {
+// said is what Envoy says of the connection, if it says it once.
+func said(ctx context.Context, name string) string {
+	values := metadata.ValueFromIncomingContext(ctx, name)
 	if len(values) != 1 {
 		return ""
 	}
 	return values[0]
 }
 
-func headerValue(line *corev3.HeaderValue) string {
-	if raw := line.GetRawValue(); len(raw) > 0 {
-		return string(raw)
-	}
-	return line.GetValue()
-}
-
 // bodyCut reports a body that Check did not see whole, or that is too long.
-func bodyCut(http *authv3.AttributeContext_HttpRequest, partial string) bool {
-	body := len(http.GetRawBody())
+func bodyCut(http wire.Request, partial string) bool {
+	body := len(http.Body)
 	if body > bodyCap || partial == "true" {
 		return true
 	}
 	if body > 0 && partial != "false" {
 		return true
 	}
-	return http.GetSize() >= 0 && body > 0 && http.GetSize() != int64(body)
+	return http.Size >= 0 && body > 0 && http.Size != int64(body)
 }
 
 // route reads "/servers/{id}/rpc" or "/servers/{id}/mcp", nothing else.
@@ -125,7 +113,7 @@ func (r *request) route() bool {
 	if !found || !slash || err != nil {
 		return false
 	}
-	r.server = server
+	r.server, r.serverID = server, id
 	switch suffix {
 	case "rpc":
 		r.transport = jsonrpc.RPC
@@ -137,30 +125,29 @@ func (r *request) route() bool {
 	return true
 }
 
-// add files one header line. Names arrive in lower case.
-func (h *header) add(name, value string) {
-	switch name {
+// add files one header line. Names arrive in lower case. What is not listed is
+// not kept: most lines decide nothing.
+func (h *header) add(name, value []byte) {
+	switch string(name) {
 	case "authorization":
-		h.authorization = append(h.authorization, value)
+		h.authorization = append(h.authorization, string(value))
 	case "origin":
-		h.origin = append(h.origin, value)
+		h.origin = append(h.origin, string(value))
 	case "accept":
-		h.accept = append(h.accept, value)
+		h.accept = append(h.accept, string(value))
 	case "content-type":
-		h.contentType = append(h.contentType, value)
+		h.contentType = append(h.contentType, string(value))
 	case "content-length":
-		h.contentLength = append(h.contentLength, value)
+		h.contentLength = append(h.contentLength, string(value))
 	case "content-encoding":
-		h.contentEncoding = append(h.contentEncoding, value)
-	case "last-event-id":
-		h.lastEventID = append(h.lastEventID, value)
+		h.contentEncoding = append(h.contentEncoding, string(value))
 	case "access-control-request-method":
-		h.requestMethod = append(h.requestMethod, value)
+		h.requestMethod = append(h.requestMethod, string(value))
 	case "access-control-request-headers":
-		h.requestHeaders = append(h.requestHeaders, value)
+		h.requestHeaders = append(h.requestHeaders, string(value))
 	default:
-		if strings.HasPrefix(name, "mcp-") {
-			h.addMCP(name, value)
+		if bytes.HasPrefix(name, []byte("mcp-")) {
+			h.addMCP(string(name), string(value))
 		}
 	}
 }

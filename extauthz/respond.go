@@ -6,27 +6,21 @@ import (
 	"strconv"
 	"strings"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/structpb"
-
 	"github.com/arbiter-gateway/arbiter/extauthz/jsonrpc"
+	"github.com/arbiter-gateway/arbiter/extauthz/wire"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 )
 
 // respond is step 8: what Envoy does with the request.
-func respond(d *decision) (*authv3.CheckResponse, error) {
+func respond(d *decision) (wire.Message, error) {
 	if d.allowed && d.denied == nil {
 		return allow(d)
 	}
-	return refuse(d), nil
+	return refuse(d)
 }
 
 // refuse answers the caller in the upstream's place.
-func refuse(d *decision) *authv3.CheckResponse {
+func refuse(d *decision) (wire.Message, error) {
 	status, body := d.status, d.body
 	headers := headerLines{
 		{"arbiter-decision", "deny"},
@@ -47,14 +41,8 @@ func refuse(d *decision) *authv3.CheckResponse {
 		headers = append(headers, [2]string{"allow", d.denied.allow})
 	}
 	headers = append(headers, corsHeaders(d)...)
-	return &authv3.CheckResponse{
-		Status: &rpcstatus.Status{Code: int32(codes.PermissionDenied)},
-		HttpResponse: &authv3.CheckResponse_DeniedResponse{DeniedResponse: &authv3.DeniedHttpResponse{
-			Status:  &typev3.HttpStatus{Code: typev3.StatusCode(status)},
-			Headers: headers.options(),
-			Body:    string(body),
-		}},
-	}
+	out := wire.Denied{Status: status, Headers: headers, Body: body}
+	return out.Append(make([]byte, 0, answerSize+len(body)))
 }
 
 // challenge is the WWW-Authenticate of a 401 (RFC 6750, section 3; RFC 9728,
@@ -114,50 +102,42 @@ func fieldName(name string) bool {
 }
 
 // allow sends the request on, as the principal and without its credential.
-func allow(d *decision) (*authv3.CheckResponse, error) {
-	note, err := noteFor(d).text()
+func allow(d *decision) (wire.Message, error) {
+	n := noteFor(d)
+	note, err := n.text()
 	if err != nil {
 		return nil, err
 	}
-	mark := markFaults
-	switch {
-	case d.call.opener:
-		mark = markSeal
-	case d.nothingDue() && d.req.transport == jsonrpc.RPC:
-		mark = markAll // whatever a notification is answered with becomes 202
-	case d.nothingDue():
-		mark = markNone
-	}
 	to := d.route.target
-	metadata := map[string]string{
-		metaGuard: mark, metaAddress: d.route.address.String(), metaHost: to.url.HostHeader(), metaPath: to.url.Path(), metaNote: note,
-	}
-	answer := headerLines{{"arbiter-decision", "allow"}}.options()
+	out := wire.Allowed{Answer: headerLines{{"arbiter-decision", "allow"}}}
+	out.Metadata = append(make([]wire.Pair, 0, 8), // room for all of them
+		wire.Pair{metaGuard, markOf(d)}, wire.Pair{metaAddress, d.route.address.String()},
+		wire.Pair{metaHost, to.url.HostHeader()}, wire.Pair{metaPath, to.url.Path()}, wire.Pair{metaNote, note})
 	if d.req.cors != "" { // Envoy sets both on every answer, whoever makes it
-		metadata[metaOrigin], metadata[metaExpose] = d.req.cors, exposed
-		answer = append(answer, appended("vary", "Origin"))
+		out.Metadata = append(out.Metadata, wire.Pair{metaOrigin, d.req.cors}, wire.Pair{metaExpose, exposed})
+		out.Vary = "Origin"
 	}
 	if id := d.call.id(); id != nil {
-		metadata[metaID] = string(id)
+		out.Metadata = append(out.Metadata, wire.Pair{metaID, string(id)})
 	}
-	set, remove := upstreamHeaders(d)
-	return &authv3.CheckResponse{
-		Status: &rpcstatus.Status{Code: int32(codes.OK)},
-		HttpResponse: &authv3.CheckResponse_OkResponse{OkResponse: &authv3.OkHttpResponse{
-			Headers:              set.options(),
-			HeadersToRemove:      remove,
-			ResponseHeadersToAdd: answer,
-		}},
-		DynamicMetadata: metadataOf(metadata),
-	}, nil
+	out.Set, out.Remove = upstreamHeaders(d)
+	return out.Append(make([]byte, 0, answerSize))
 }
 
-func metadataOf(fields map[string]string) *structpb.Struct {
-	out := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(fields))}
-	for name, value := range fields {
-		out.Fields[name] = structpb.NewStringValue(value)
+// answerSize holds most answers, in bytes.
+const answerSize = 1024
+
+// markOf says when Guard sees the answer.
+func markOf(d *decision) string {
+	switch {
+	case d.call.opener:
+		return markSeal
+	case d.nothingDue() && d.req.transport == jsonrpc.RPC:
+		return markAll // whatever a notification is answered with becomes 202
+	case d.nothingDue():
+		return markNone
 	}
-	return out
+	return markFaults
 }
 
 // nothingDue reports a request that wants no answer but its status: a
@@ -166,12 +146,11 @@ func (d *decision) nothingDue() bool {
 	return d.req.method != http.MethodGet && !d.call.answered()
 }
 
-func noteFor(d *decision) *note {
-	principal := d.who.Principal.Digest()
-	n := &note{
-		Request: d.req.id, Server: d.srv.id, Credential: d.who.ID, Principal: principal[:],
+func noteFor(d *decision) note {
+	n := note{
+		Request: d.req.id, Server: d.srv.id, Credential: d.who.ID, Principal: d.who.Principal.Digest(),
 		Transport: d.req.transport, Due: !d.nothingDue(), Address: d.route.address,
-		ID: d.call.id(), Checked: d.started.UnixMilli(),
+		Checked: d.began,
 	}
 	if d.call.opener {
 		n.Version = d.call.version
@@ -195,7 +174,7 @@ func upstreamHeaders(d *decision) (set headerLines, remove []string) {
 		{"x-arbiter-principal-kind", string(d.who.Principal.Kind)},
 		{"x-arbiter-principal-id", d.who.Principal.Subject},
 		{"x-arbiter-principal-name", escaped(d.who.Principal.Name)},
-		{"x-arbiter-server", d.srv.id.String()},
+		{"x-arbiter-server", d.req.serverID},
 		{"x-arbiter-request-id", d.req.id},
 		{limit, strconv.FormatInt(d.srv.callLimit.Milliseconds(), 10)},
 	}
@@ -225,6 +204,9 @@ func upstreamHeaders(d *decision) (set headerLines, remove []string) {
 // percent-encoded, "%" too.
 func escaped(name string) string {
 	const digits = "0123456789ABCDEF"
+	if strings.IndexFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '%' }) < 0 {
+		return name
+	}
 	var out strings.Builder
 	for i := range len(name) {
 		if c := name[i]; c > ' ' && c < 0x7f && c != '%' {
@@ -237,25 +219,4 @@ func escaped(name string) string {
 }
 
 // headerLines are names in lower case and values.
-type headerLines [][2]string
-
-// options are Envoy's form: each replaces what was there. Envoy reads value;
-// raw_value would arrive empty.
-func (lines headerLines) options() []*corev3.HeaderValueOption {
-	out := make([]*corev3.HeaderValueOption, 0, len(lines))
-	for _, line := range lines {
-		out = append(out, &corev3.HeaderValueOption{
-			Header:       &corev3.HeaderValue{Key: line[0], Value: line[1]},
-			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
-		})
-	}
-	return out
-}
-
-// appended adds a line to what an upstream said in the same header.
-func appended(name, value string) *corev3.HeaderValueOption {
-	return &corev3.HeaderValueOption{
-		Header:       &corev3.HeaderValue{Key: name, Value: value},
-		AppendAction: corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD,
-	}
-}
+type headerLines = []wire.Pair

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	procv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/arbiter-gateway/arbiter/extauthz/resolve"
 	"github.com/arbiter-gateway/arbiter/extauthz/upstream"
+	"github.com/arbiter-gateway/arbiter/extauthz/wire"
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/xds/client"
@@ -33,11 +33,14 @@ type Config struct {
 	Metrics  prometheus.Registerer
 	Slog     *slog.Logger
 	Now      func() time.Time // default time.Now
+	Clock    revocation.Clock // of the lease; default revocation.SystemClock
+	// SeenFile keeps how far this machine has followed the revocation log, so
+	// that an older copy of the database is not followed; "": not kept.
+	SeenFile string
 }
 
 // Server is one extauthz: Check and Guard beside one Envoy.
 type Server struct {
-	authv3.UnimplementedAuthorizationServer
 	procv3.UnimplementedExternalProcessorServer
 
 	cfg       Config
@@ -57,6 +60,11 @@ type Server struct {
 // lets through whole, and its headers.
 const messageMost = bodyCap + 1<<20
 
+// checkWorkers are goroutines that answer one Check after another. A new one for
+// each grows its stack twice in gRPC alone, a tenth of what a Check costs. When
+// all are busy, with live streams for example, gRPC starts new ones as ever.
+const checkWorkers = 64
+
 // New makes an extauthz that refuses everything until Run has heard control.
 func New(cfg Config) (*Server, error) {
 	if cfg.Replica == "" || cfg.Control == nil || cfg.Listener == nil || cfg.Records == nil || cfg.Metrics == nil || cfg.Slog == nil {
@@ -70,15 +78,14 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, now: cfg.Now, streams: newStreams(),
 		headers: newHeaderCache(control), records: newRecorder(cfg.Records, control, cfg.Slog),
 	}
-	s.revoked = revocation.NewFollower(revocation.FollowerConfig{
-		Client: control, Replica: cfg.Replica, Now: cfg.Now, Slog: cfg.Slog,
-		Cut: s.streams.end, CutAll: s.streams.endEvery, Runs: s.runs,
-	})
 	var err error
+	if s.revoked, err = newFollower(s, control); err != nil {
+		return nil, err
+	}
 	if s.addresses, err = upstream.New(upstream.Config{Networks: s.networks}); err != nil {
 		return nil, err
 	}
-	s.tokens, err = resolve.New(resolve.Config{Control: control, Applied: func() int64 { return s.revoked.Set().Seq() }})
+	s.tokens, err = resolve.New(resolve.Config{Control: control, Known: s.revoked.Known, Clock: s.revoked.Instant})
 	if err != nil {
 		return nil, err
 	}
@@ -88,15 +95,39 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+func newFollower(s *Server, control pb.ControlClient) (*revocation.Follower, error) {
+	cfg := revocation.FollowerConfig{
+		Client: control, Replica: s.cfg.Replica, Clock: s.cfg.Clock, Slog: s.cfg.Slog,
+		Cut: s.streams.end, CutAll: s.streams.endEvery,
+	}
+	if s.cfg.SeenFile != "" {
+		var err error
+		if cfg.Seen, err = revocation.ReadSeen(s.cfg.SeenFile); err != nil {
+			return nil, err
+		}
+		cfg.Saw = func(at revocation.Position) {
+			if err := revocation.WriteSeen(s.cfg.SeenFile, at); err != nil {
+				s.cfg.Slog.Error("an older copy of the database may not be noticed", "error", err)
+			}
+		}
+	}
+	return revocation.NewFollower(cfg), nil
+}
+
+// Replica is its name among the replicas.
+func (s *Server) Replica() string { return s.cfg.Replica }
+
 // Run serves Envoy until ctx ends. It returns when every goroutine is gone.
 func (s *Server) Run(ctx context.Context) error {
 	server := grpc.NewServer(
+		wire.Codec(),
+		grpc.NumStreamWorkers(checkWorkers),
 		grpc.UnaryInterceptor(s.recoverUnary), grpc.StreamInterceptor(s.recoverStream),
 		grpc.MaxRecvMsgSize(messageMost),
 		grpc.MaxConcurrentStreams(1<<20),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 100 * time.Millisecond, PermitWithoutStream: true}),
 	)
-	authv3.RegisterAuthorizationServer(server, s)
+	wire.Register(server, s)
 	procv3.RegisterExternalProcessorServer(server, s)
 
 	group, ctx := errgroup.WithContext(ctx)
@@ -146,20 +177,15 @@ func (s *Server) apply(update client.Update) error {
 		next.loaded = next.loaded || update.Type == typeServer
 	}
 	s.snapshot.Store(next)
-	keys := make([]revocation.Key, 0, len(ended))
+	keys, cut := make([]revocation.Key, 0, len(ended)), map[revocation.Key]int64{}
 	for _, id := range ended {
-		keys = append(keys, revocation.Key{Kind: revocation.KindServer, Key: id.String()})
+		keys = append(keys, serverKey(id))
 	}
-	s.streams.end(keys...)
+	for i, streams := range s.streams.end(keys...) {
+		cut[keys[i]] = streams
+	}
+	s.revoked.Settings(next.Revision, cut)
 	return refused
-}
-
-// runs is the revision of the settings in use.
-func (s *Server) runs() int64 {
-	if snap := s.snapshot.Load(); snap != nil {
-		return snap.Revision
-	}
-	return 0
 }
 
 // networks are the ranges that upstreams may be in, by the newest settings.

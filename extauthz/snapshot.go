@@ -73,10 +73,10 @@ func (s *serverShards) set(id identity.ServerID, srv *server, owned *[256]bool) 
 	shard := id[len(id)-1]
 	if !owned[shard] {
 		s[shard] = maps.Clone(s[shard])
-		if s[shard] == nil {
-			s[shard] = map[identity.ServerID]*server{}
-		}
 		owned[shard] = true
+	}
+	if s[shard] == nil {
+		s[shard] = map[identity.ServerID]*server{}
 	}
 	if srv == nil {
 		delete(s[shard], id)
@@ -117,6 +117,14 @@ func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.Serv
 		*next = *s
 	}
 	var owned [256]bool
+	if !next.loaded {
+		// Nobody reads the servers yet (Ready). They come a thousand at a time,
+		// and copying those that have come each time would make a start with n
+		// of them take n squared.
+		for i := range owned {
+			owned[i] = true
+		}
+	}
 	for _, c := range changes {
 		switch {
 		case c.gateway != nil:
@@ -224,7 +232,6 @@ func parseServerAs(id identity.ServerID, in *pb.Server) (*server, error) {
 	out := &server{
 		id: id, name: in.GetName(), enabled: in.GetEnabled(),
 		legacy: in.GetLegacy(), modern: in.GetModern(),
-		origins:   map[string]bool{},
 		maxBody:   min(int(in.GetMaxBody()), bodyCap),
 		callLimit: time.Duration(in.GetCallLimitSeconds()) * time.Second,
 		batches:   in.GetBatches(), literalDenials: in.GetLiteralDenials(),
@@ -233,8 +240,11 @@ func parseServerAs(id identity.ServerID, in *pb.Server) (*server, error) {
 	if out.maxBody <= 0 || out.callLimit <= 0 {
 		return nil, fmt.Errorf("a limit is missing: body %d bytes, call %v", out.maxBody, out.callLimit)
 	}
-	for _, text := range in.GetAllowedOrigins() {
-		out.origins[text] = true
+	if allowed := in.GetAllowedOrigins(); len(allowed) > 0 { // most servers have none, and there may be 100,000
+		out.origins = make(map[string]bool, len(allowed))
+		for _, text := range allowed {
+			out.origins[text] = true
+		}
 	}
 	if out.mcp, err = parseTarget(in.GetMcp()); err != nil {
 		return nil, fmt.Errorf("mcp: %w", err)

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/arbiter-gateway/arbiter/internal/identity"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 )
 
@@ -19,6 +20,15 @@ type liveStream struct {
 	keys  []revocation.Key // the first one is the credential
 	end   func()           // tells Envoy to end it; once
 	ended chan struct{}    // closed: Envoy has let go of it
+	cut   bool             // counted as ended; streams.mu guards it
+}
+
+func tokenKey(id string) revocation.Key {
+	return revocation.Key{Kind: revocation.KindAccessToken, Key: id}
+}
+
+func serverKey(id identity.ServerID) revocation.Key {
+	return revocation.Key{Kind: revocation.KindServer, Key: id.String()}
 }
 
 // cutWait is how long a cut waits for Envoy to let go of the streams. Sending
@@ -78,15 +88,22 @@ func (s *streams) total() int {
 }
 
 // end cuts every stream of these keys, waits until Envoy has let go of them,
-// and says how many each key had.
+// and says how many each key had that nobody has counted yet: an entry and the
+// settings may end the same stream.
 func (s *streams) end(keys ...revocation.Key) []int64 {
+	if len(keys) == 0 {
+		return nil
+	}
 	s.mu.Lock()
 	var found []*liveStream
 	counts := make([]int64, len(keys))
 	for i, key := range keys {
-		counts[i] = int64(len(s.byKey[key]))
 		for st := range s.byKey[key] {
 			found = append(found, st)
+			if !st.cut {
+				st.cut = true
+				counts[i]++
+			}
 		}
 	}
 	s.mu.Unlock()

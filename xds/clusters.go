@@ -21,10 +21,10 @@ const protocolOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 // clusters are extauthz, twice so that a wave of live streams at Guard cannot
 // hold up Check, and one per upstream TLS profile.
-func clusters(s State) []*clusterv3.Cluster {
+func clusters(s State, at Place) []*clusterv3.Cluster {
 	all := []*clusterv3.Cluster{
-		extauthzCluster(s, checkCluster),
-		extauthzCluster(s, guardCluster),
+		extauthzCluster(s.Times, at, checkCluster),
+		extauthzCluster(s.Times, at, guardCluster),
 	}
 	for _, p := range s.profiles() {
 		all = append(all, upstreamCluster(s, p))
@@ -34,7 +34,7 @@ func clusters(s State) []*clusterv3.Cluster {
 
 // extauthzCluster is the unix socket of extauthz. Pings find a frozen process,
 // which would keep its streams alive and uncuttable.
-func extauthzCluster(s State, name string) *clusterv3.Cluster {
+func extauthzCluster(times Times, at Place, name string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
@@ -44,7 +44,7 @@ func extauthzCluster(s State, name string) *clusterv3.Cluster {
 			ClusterName: name,
 			Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
 				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
-					Address: unixSocket(s.ExtauthzSocket),
+					Address: unixSocket(at.Extauthz),
 				}},
 			}}}},
 		},
@@ -57,8 +57,8 @@ func extauthzCluster(s State, name string) *clusterv3.Cluster {
 							InitialStreamWindowSize:     number(64 << 10),
 							InitialConnectionWindowSize: number(1 << 20),
 							ConnectionKeepalive: &corev3.KeepaliveSettings{
-								Interval: duration(s.Times.KeepaliveInterval),
-								Timeout:  duration(s.Times.KeepaliveTimeout),
+								Interval: duration(times.KeepaliveInterval),
+								Timeout:  duration(times.KeepaliveTimeout),
 							},
 						},
 					},

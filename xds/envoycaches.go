@@ -7,26 +7,24 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	deltav3 "github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 )
 
-// envoyCaches hold what Envoy runs, one linear cache per type. They serve
-// Envoy's types only; another type is an error of the stream.
+// envoyCaches hold what the Envoys of one place run, one linear cache per type.
+// They serve Envoy's types only; another type is an error of the stream.
 type envoyCaches struct {
-	replicas *replicas
-	mux      *cachev3.MuxCache
-	caches   map[string]*cachev3.LinearCache
-	ready    chan struct{} // closed by the first publish
+	place  Place
+	mux    *cachev3.MuxCache
+	caches map[string]*cachev3.LinearCache
 
-	mu sync.Mutex // one publish at a time
+	envoys    int                          // connected; places.mu guards it
+	published map[string]map[string]string // type, name, version; replicas.mu guards it
 }
 
 // envoyTypes in the order in which something new is made: what is referred to
@@ -35,11 +33,10 @@ func envoyTypes() []string {
 	return []string{resourcev3.SecretType, resourcev3.ClusterType, resourcev3.RouteType, resourcev3.ListenerType}
 }
 
-func newEnvoyCaches(live *replicas) *envoyCaches {
+func newEnvoyCaches(at Place) *envoyCaches {
 	e := &envoyCaches{
-		replicas: live,
-		caches:   map[string]*cachev3.LinearCache{},
-		ready:    make(chan struct{}),
+		place:  at,
+		caches: map[string]*cachev3.LinearCache{},
 		mux: &cachev3.MuxCache{
 			Classify:      func(r *cachev3.Request) string { return r.GetTypeUrl() },
 			ClassifyDelta: func(r *cachev3.DeltaRequest) string { return r.GetTypeUrl() },
@@ -53,38 +50,38 @@ func newEnvoyCaches(live *replicas) *envoyCaches {
 	return e
 }
 
-// publish makes before it breaks. What is expected of every Envoy is known
-// before anything is sent, so Applied cannot be satisfied by an older state.
-func (e *envoyCaches) publish(r Resources) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// change is what one publish alters in one place.
+type change struct {
+	caches   *envoyCaches
+	wanted   map[string]map[string]types.Resource
+	versions map[string]map[string]string
+	before   map[string]map[string]string // versions of what was published until now
+}
+
+// plan translates a State for the place.
+func (e *envoyCaches) plan(s State) (*change, error) {
+	r, err := Translate(s, e.place)
+	if err != nil {
+		return nil, err
+	}
 	wanted := r.byType()
 	versions, err := versionsOf(wanted)
-	if err != nil {
-		return err
-	}
-	var before map[string]map[string]string
-	e.replicas.edit(func() { before, e.replicas.published = e.replicas.published, versions })
+	return &change{caches: e, wanted: wanted, versions: versions}, err
+}
 
+// send adds and replaces first, and removes last.
+func (c *change) send() error {
 	order := envoyTypes()
 	for _, typeURL := range order {
-		if err := e.update(typeURL, wanted[typeURL], before[typeURL], versions[typeURL]); err != nil {
+		if err := c.caches.update(typeURL, c.wanted[typeURL], c.before[typeURL], c.versions[typeURL]); err != nil {
 			return err
 		}
 	}
 	slices.Reverse(order)
 	for _, typeURL := range order {
-		if err := e.drop(typeURL, before[typeURL], versions[typeURL]); err != nil {
+		if err := c.caches.drop(typeURL, c.before[typeURL], c.versions[typeURL]); err != nil {
 			return err
 		}
-	}
-	e.replicas.edit(func() { // only now: what is sent again must be the new
-		for me := range e.replicas.live {
-			me.retry(versions)
-		}
-	})
-	if before == nil {
-		close(e.ready)
 	}
 	return nil
 }
@@ -131,19 +128,6 @@ func versionsOf(all map[string]map[string]types.Resource) (map[string]map[string
 	return versions, nil
 }
 
-// serve runs one Envoy's stream.
-func (e *envoyCaches) serve(in *inbound, me *replica, log *slog.Logger) error {
-	select {
-	case <-e.ready:
-	case <-in.replaced:
-		return errReplaced
-	case <-in.Context().Done():
-		return in.Context().Err()
-	}
-	watch := &envoyWatch{replicas: e.replicas, me: me, log: log}
-	return deltav3.NewServer(in.Context(), e.mux, watch).DeltaStreamHandler(in, resourcev3.AnyType)
-}
-
 // envoyWatch follows what one Envoy is sent, confirms and refuses.
 type envoyWatch struct {
 	replicas *replicas
@@ -185,8 +169,8 @@ func (w *envoyWatch) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscovery
 			t.refused = strings.TrimSpace(refusal.GetMessage())
 			maps.Copy(t.again, sent)
 			w.log.Error("envoy refused a configuration", "type", r.GetTypeUrl(), "reason", t.refused)
-			if w.replicas.replaced(r.GetTypeUrl(), t.again) {
-				w.me.retry(w.replicas.published) // it was about an older state
+			if w.me.replacedSince(r.GetTypeUrl(), t.again) {
+				w.me.retry() // it was about an older state
 			}
 			return
 		}
@@ -209,11 +193,11 @@ func (t *ackedBy) take(sent map[string]string) {
 	}
 }
 
-// replaced reports whether something that was sent is no longer what is
-// published. Called with mu.
-func (r *replicas) replaced(typeURL string, sent map[string]string) bool {
+// replacedSince reports whether something that was sent is no longer what is
+// published. Called with replicas.mu.
+func (me *replica) replacedSince(typeURL string, sent map[string]string) bool {
 	for name, version := range sent {
-		if r.published[typeURL][name] != version {
+		if me.caches.published[typeURL][name] != version {
 			return true
 		}
 	}
@@ -226,7 +210,8 @@ func (r *replicas) replaced(typeURL string, sent map[string]string) bool {
 // giving up its name; whoever subscribes by name then has to take it up again.
 // A secret is not sent again as it was: Envoy 1.40 confirms the second copy of
 // one that it has refused without looking at it. Called with replicas.mu.
-func (me *replica) retry(published map[string]map[string]string) {
+func (me *replica) retry() {
+	published := me.caches.published
 	for typeURL, t := range me.types {
 		names := slices.Sorted(maps.Keys(t.again))
 		same := slices.ContainsFunc(names, func(name string) bool { return published[typeURL][name] == t.again[name] })

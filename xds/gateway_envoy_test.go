@@ -36,6 +36,7 @@ type gateway struct {
 	url       string
 	authority authority
 	state     xds.State
+	place     xds.Place
 	server    *xds.Server
 	runner    *envoy.Runner
 	extauthz  *fakeExtauthz
@@ -109,15 +110,17 @@ func startGateway(t *testing.T, edit func(*xds.State)) *gateway {
 	roots := filepath.Join(dir, "roots.pem")
 	g.write(roots, g.authority.pem)
 	g.state = xds.State{
-		Listen:      netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t)),
-		Certificate: certificate, Key: secret.New(key),
-		SystemRoots: roots, ExtauthzSocket: filepath.Join(dir, "extauthz.sock"),
+		Certificate: certificate, Key: secret.New(key), SystemRoots: roots,
 		Times: xds.Times{Check: time.Second, Request: 2 * time.Second, RequestHeaders: 2 * time.Second},
+	}
+	g.place = xds.Place{
+		Listen:   netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t)),
+		Extauthz: filepath.Join(dir, "extauthz.sock"),
 	}
 	if edit != nil {
 		edit(&g.state)
 	}
-	g.url = fmt.Sprintf("https://localhost:%d", g.state.Listen.Port())
+	g.url = fmt.Sprintf("https://localhost:%d", g.place.Listen.Port())
 	g.startExtauthz()
 	g.startControl()
 	g.startEnvoy()
@@ -129,7 +132,7 @@ func (g *gateway) startExtauthz() {
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(8 << 20)) // the default is less than a message with MaxBody
 	authv3.RegisterAuthorizationServer(server, g.extauthz)
 	procv3.RegisterExternalProcessorServer(server, g.extauthz)
-	g.stopExtauthz = serveGRPC(g.t, server, g.state.ExtauthzSocket)
+	g.stopExtauthz = serveGRPC(g.t, server, g.place.Extauthz)
 }
 
 func (g *gateway) startControl() {
@@ -147,33 +150,11 @@ func (g *gateway) startControl() {
 	}
 }
 
+// startEnvoy runs the Envoy that the tests talk to, and waits for it.
 func (g *gateway) startEnvoy() {
 	g.t.Helper()
-	bootstrap, err := envoy.Bootstrap(envoy.Config{
-		Node: "envoy-test", XDSSocket: filepath.Join(g.dir, "xds.sock"), AdminSocket: filepath.Join(g.dir, "admin.sock"),
-	})
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	file := filepath.Join(g.dir, "envoy.json")
-	g.write(file, string(bootstrap))
-	g.runner, err = envoy.NewRunner(envoy.RunnerConfig{
-		Path: findEnvoy(g.t), BootstrapFile: file, AdminSocket: filepath.Join(g.dir, "admin.sock"),
-		Concurrency: 2, Log: testLog(g.t),
-	})
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- g.runner.Run(ctx) }()
-	g.t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			g.t.Errorf("envoy: %v", err)
-		}
-	})
-	soon, stop := context.WithTimeout(ctx, 20*time.Second)
+	g.runner = g.envoyAt("envoy-test", g.place)
+	soon, stop := context.WithTimeout(g.t.Context(), 20*time.Second)
 	defer stop()
 	if err := g.runner.Ready(soon); err != nil {
 		g.t.Fatal(err)
@@ -181,6 +162,39 @@ func (g *gateway) startEnvoy() {
 	if err := g.server.Applied(soon, 0); err != nil {
 		g.t.Fatal(err)
 	}
+}
+
+// envoyAt runs an Envoy of a place until the test ends.
+func (g *gateway) envoyAt(node string, place xds.Place) *envoy.Runner {
+	g.t.Helper()
+	metadata, err := place.Metadata()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	admin, file := filepath.Join(g.dir, node+".sock"), filepath.Join(g.dir, node+".json")
+	bootstrap, err := envoy.Bootstrap(envoy.Config{
+		Node: node, Metadata: metadata, XDSSocket: filepath.Join(g.dir, "xds.sock"), AdminSocket: admin,
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.write(file, string(bootstrap))
+	runner, err := envoy.NewRunner(envoy.RunnerConfig{
+		Path: findEnvoy(g.t), BootstrapFile: file, AdminSocket: admin, Concurrency: 2, Log: testLog(g.t),
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- runner.Run(ctx) }()
+	g.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			g.t.Errorf("envoy: %v", err)
+		}
+	})
+	return runner
 }
 
 func (g *gateway) write(path, text string) {
@@ -225,7 +239,7 @@ func (g *gateway) client(http2 bool) *http.Client {
 		TLSClientConfig: &tls.Config{RootCAs: g.authority.pool(), ServerName: "localhost"},
 		Protocols:       protocols, DisableCompression: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", g.state.Listen.String())
+			return new(net.Dialer).DialContext(ctx, "tcp", g.place.Listen.String())
 		},
 	}
 	g.t.Cleanup(transport.CloseIdleConnections)

@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/out")
 
-// state is how testdata/in spells a State. Certificate and key are those of the
+// state is how testdata/in spells a State and a Place. Certificate and key are those of the
 // test; they do not appear in testdata/out.
 type state struct {
 	Listen         string   `yaml:"listen"`
@@ -38,12 +38,11 @@ type state struct {
 	} `yaml:"times"`
 }
 
-func (s state) state(t *testing.T, certificate, key, roots string) xds.State {
+func (s state) translate(t *testing.T, certificate, key, roots string) (xds.Resources, error) {
 	t.Helper()
 	out := xds.State{
-		Listen: netip.MustParseAddrPort(s.Listen), TLS12: s.TLS12,
-		Certificate: certificate, Key: secret.New(key), SystemRoots: roots,
-		ExtauthzSocket: s.ExtauthzSocket, ProxyProtocol: s.ProxyProtocol, ProxyHops: s.ProxyHops,
+		TLS12: s.TLS12, Certificate: certificate, Key: secret.New(key), SystemRoots: roots,
+		ProxyProtocol: s.ProxyProtocol, ProxyHops: s.ProxyHops,
 		Times: xds.Times{
 			Check: s.Times.Check, StreamMax: s.Times.StreamMax,
 			KeepaliveInterval: s.Times.KeepaliveInterval, KeepaliveTimeout: s.Times.KeepaliveTimeout,
@@ -52,7 +51,7 @@ func (s state) state(t *testing.T, certificate, key, roots string) xds.State {
 	for _, name := range s.CAs {
 		out.CAs = append(out.CAs, string(readFile(t, "testdata/ca-"+name+".pem")))
 	}
-	return out
+	return xds.Translate(out, xds.Place{Listen: netip.MustParseAddrPort(s.Listen), Extauthz: s.ExtauthzSocket})
 }
 
 // TestGolden translates each file of testdata/in and compares the whole
@@ -68,7 +67,7 @@ func TestGolden(t *testing.T) {
 		known[name] = true
 		t.Run(strings.TrimSuffix(name, ".yaml"), func(t *testing.T) {
 			certificate, key := newAuthority(t).issue(t, "localhost")
-			resources, err := xds.Translate(readState(t, input).state(t, certificate, key, "/etc/ssl/certs/ca-certificates.crt"))
+			resources, err := readState(t, input).translate(t, certificate, key, "/etc/ssl/certs/ca-certificates.crt")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"net/netip"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -22,10 +23,10 @@ const (
 )
 
 // listener is the one port that faces the world.
-func listener(s State) *listenerv3.Listener {
+func listener(s State, at Place) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name:                          listenerName,
-		Address:                       tcpAddress(s),
+		Address:                       tcpAddress(at.Listen),
 		PerConnectionBufferLimitBytes: number(bufferLimit),
 		SocketOptions: []*corev3.SocketOption{{
 			Description: "TCP_USER_TIMEOUT in ms: cuts stalled connections, leaves quiet streams alone",
@@ -64,10 +65,10 @@ func listenerFilters(s State) []*listenerv3.ListenerFilter {
 	}}
 }
 
-func tcpAddress(s State) *corev3.Address {
+func tcpAddress(at netip.AddrPort) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-		Address:       s.Listen.Addr().String(),
-		PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(s.Listen.Port())},
+		Address:       at.Addr().String(),
+		PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(at.Port())},
 	}}}
 }
 

@@ -133,7 +133,7 @@ func TestEnvoyRefusesMalformedRequests(t *testing.T) {
 // raw sends bytes as they are, on a connection of its own.
 func (g *gateway) raw(t *testing.T, request string) result {
 	t.Helper()
-	conn, err := tls.Dial("tcp", g.state.Listen.String(), &tls.Config{RootCAs: g.authority.pool(), ServerName: "localhost"})
+	conn, err := tls.Dial("tcp", g.place.Listen.String(), &tls.Config{RootCAs: g.authority.pool(), ServerName: "localhost"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ type Replica struct {
 	Revision int64  // newest revision that an extauthz runs; 0 for an Envoy
 	Current  bool   // an Envoy has confirmed all that is published
 	Error    string // what it refused last, "" when nothing is refused now
+	Place    Place  // of an Envoy
 }
 
 // NotAppliedError says which replica refused a configuration, and why.
@@ -46,8 +47,9 @@ type replica struct {
 	refusedAt int64 // newest revision that the refusal holds back
 
 	// Of an Envoy.
-	types map[string]*ackedBy                     // by type URL
-	again chan *discoveryv3.DeltaDiscoveryRequest // said in the Envoy's place: retry
+	caches *envoyCaches                            // of its place; nil of an extauthz
+	types  map[string]*ackedBy                     // by type URL
+	again  chan *discoveryv3.DeltaDiscoveryRequest // said in the Envoy's stead: retry
 }
 
 // ackedBy is what an Envoy has of one type.
@@ -61,11 +63,11 @@ type ackedBy struct {
 
 // replicas knows who is connected and what they run.
 type replicas struct {
-	// mu guards everything below and the changing fields of each replica.
-	mu        sync.Mutex
-	live      map[*replica]struct{}
-	published map[string]map[string]string // to Envoy: type, name, version
-	changed   chan struct{}                // closed and replaced on every change
+	// mu guards everything below, the changing fields of each replica, and what
+	// is published in each place.
+	mu      sync.Mutex
+	live    map[*replica]struct{}
+	changed chan struct{} // closed and replaced on every change
 }
 
 func newReplicas() *replicas {
@@ -74,9 +76,9 @@ func newReplicas() *replicas {
 
 // add lists a new stream. A node has one: an older one ends, so that nobody
 // waits for a stream that is dead but not noticed yet.
-func (r *replicas) add(role Role, node string) *replica {
+func (r *replicas) add(role Role, node string, caches *envoyCaches) *replica {
 	me := &replica{
-		role: role, node: node, since: time.Now(),
+		role: role, node: node, caches: caches, since: time.Now(),
 		replaced: make(chan struct{}), types: map[string]*ackedBy{}, again: make(chan *discoveryv3.DeltaDiscoveryRequest, 16),
 	}
 	r.edit(func() {
@@ -104,21 +106,22 @@ func (r *replicas) edit(change func()) {
 	r.changed = make(chan struct{})
 }
 
-// current reports whether an Envoy has exactly what is published. Called with mu.
+// current reports whether an Envoy has exactly what is published for its place.
+// Called with mu.
 func (r *replicas) current(me *replica) bool {
-	for typeURL := range r.published {
+	for typeURL := range me.caches.published {
 		if !r.has(me, typeURL) {
 			return false
 		}
 	}
-	return r.published != nil
+	return me.caches.published != nil
 }
 
 // has reports whether an Envoy has confirmed all of a type, and nothing else is
 // on its way. Called with mu.
 func (r *replicas) has(me *replica, typeURL string) bool {
 	t := me.types[typeURL]
-	return t != nil && !t.awaited && len(t.inFlight) == 0 && maps.Equal(t.has, r.published[typeURL])
+	return t != nil && !t.awaited && len(t.inFlight) == 0 && maps.Equal(t.has, me.caches.published[typeURL])
 }
 
 // Replicas lists who is connected, sorted by role and node.
@@ -128,10 +131,11 @@ func (s *Server) Replicas() []Replica {
 	defer r.mu.Unlock()
 	all := make([]Replica, 0, len(r.live))
 	for me := range r.live {
-		all = append(all, Replica{
-			Role: me.role, Node: me.node, Since: me.since, Revision: me.revision,
-			Current: me.role == RoleEnvoy && r.current(me), Error: me.refusal(),
-		})
+		one := Replica{Role: me.role, Node: me.node, Since: me.since, Revision: me.revision, Error: me.refusal()}
+		if me.role == RoleEnvoy {
+			one.Current, one.Place = r.current(me), me.caches.place
+		}
+		all = append(all, one)
 	}
 	slices.SortFunc(all, func(a, b Replica) int {
 		return strings.Compare(string(a.Role)+" "+a.Node, string(b.Role)+" "+b.Node)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -41,6 +42,9 @@ type Config struct {
 	// Allow says why a node may not connect in a role; nil allows every node
 	// that has an id. Who connects at all is for the transport to decide.
 	Allow func(role Role, node string) error
+	// Entered is told when an Envoy has connected and is listed, before it is
+	// sent anything; it must not wait. May be nil.
+	Entered func()
 }
 
 // Server pushes Envoy's configuration and the fleet. Nobody is served before
@@ -50,7 +54,7 @@ type Server struct {
 
 	config   Config
 	replicas *replicas
-	envoy    *envoyCaches
+	places   *places
 	fleet    *fleet
 }
 
@@ -62,8 +66,11 @@ func New(c Config) (*Server, error) {
 	if c.Allow == nil {
 		c.Allow = func(Role, string) error { return nil }
 	}
+	if c.Entered == nil {
+		c.Entered = func() {}
+	}
 	live := newReplicas()
-	return &Server{config: c, replicas: live, envoy: newEnvoyCaches(live), fleet: newFleet()}, nil
+	return &Server{config: c, replicas: live, places: newPlaces(live), fleet: newFleet()}, nil
 }
 
 // ServerOptions are what a gRPC server needs on which a Server is registered: a
@@ -82,16 +89,11 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(r, s)
 }
 
-// SetEnvoy publishes the configuration that a State stands for, as far as it
-// differs from what is published. A State that does not translate changes
-// nothing. What every Envoy says about it: Applied.
-func (s *Server) SetEnvoy(state State) error {
-	r, err := Translate(state)
-	if err != nil {
-		return err
-	}
-	return s.envoy.publish(r)
-}
+// SetEnvoy publishes the configuration that a State stands for, to the Envoys
+// of every place, as far as it differs from what is published there. A State
+// that does not translate changes nothing. What every Envoy says about it:
+// Applied.
+func (s *Server) SetEnvoy(state State) error { return s.places.publish(state) }
 
 // SetFleet publishes one revision of the fleet: what changed and what is gone
 // since the previous call. The first call brings everything.
@@ -113,13 +115,17 @@ func (s *Server) DeltaAggregatedResources(stream deltaStream) error {
 		role = RoleExtauthz
 	}
 	node := first.GetNode().GetId()
-	if err := s.allow(role, node); err != nil {
-		s.config.Log.Warn("replica refused", "role", role, "node", node, "reason", err)
-		return status.Error(codes.PermissionDenied, err.Error())
-	}
-	me := s.replicas.add(role, node)
-	defer s.replicas.remove(me)
 	log := s.config.Log.With("role", role, "node", node)
+	caches, err := s.admit(role, first.GetNode())
+	if err != nil {
+		log.Warn("replica refused", "reason", status.Convert(err).Message())
+		return err
+	}
+	if role == RoleEnvoy {
+		defer s.places.leave(caches)
+	}
+	me := s.replicas.add(role, node, caches)
+	defer s.replicas.remove(me)
 	log.Info("replica connected")
 	defer log.Info("replica gone")
 
@@ -127,7 +133,24 @@ func (s *Server) DeltaAggregatedResources(stream deltaStream) error {
 	if role == RoleExtauthz {
 		return s.fleet.serve(in, s.replicas, me, log)
 	}
-	return s.envoy.serve(in, me, log)
+	s.config.Entered()
+	return s.places.serve(in, me, log)
+}
+
+// admit says whether a node may connect, and lets an Envoy enter its place; an
+// extauthz has none. The error is a gRPC status.
+func (s *Server) admit(role Role, node *corev3.Node) (*envoyCaches, error) {
+	if err := s.allow(role, node.GetId()); err != nil {
+		return nil, status.Error(codes.PermissionDenied, err.Error())
+	}
+	if role == RoleExtauthz {
+		return nil, nil //nolint:nilnil // it stands nowhere
+	}
+	place, err := placeOf(node.GetMetadata())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return s.places.enter(place)
 }
 
 func (s *Server) allow(role Role, node string) error {

@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -26,20 +25,17 @@ const MaxBody = 4 << 20
 // ask for with BUFFERED_PARTIAL before Envoy stops buffering.
 const MaxOpenerAnswer = 256 << 10
 
-// State is everything Envoy's configuration is made from.
+// State is everything Envoy's configuration is made from, but for its Place.
 type State struct {
-	Listen      netip.AddrPort // where clients connect
-	Certificate string         // PEM, leaf first
-	Key         secret.Text    // PEM
-	TLS12       bool           // also TLS 1.2; default only 1.3
+	Certificate string      // PEM, leaf first
+	Key         secret.Text // PEM
+	TLS12       bool        // also TLS 1.2; default only 1.3
 
 	// CAs are the PEM bundles that servers bring for their upstreams, each one
 	// an upstream TLS profile of its own. The profiles "plain" and "tls-system"
 	// are always there.
 	CAs         []string
 	SystemRoots string // file with the system's roots, for "tls-system"
-
-	ExtauthzSocket string // unix socket of Check and Guard
 
 	// What stands between the callers and Envoy, and says where a request came
 	// from. Neither: the caller's address is the connection's.
@@ -117,16 +113,12 @@ var ErrState = errors.New("configuration of the data plane")
 // check refuses a State that Envoy would refuse, or run in a way nobody meant.
 func (s State) check() error {
 	switch {
-	case !s.Listen.IsValid():
-		return fmt.Errorf("%w: no address to listen on", ErrState)
 	case s.Certificate == "" || s.Key.Empty():
 		return fmt.Errorf("%w: no server certificate or no key", ErrState)
 	case s.SystemRoots == "":
 		return fmt.Errorf("%w: no file with system roots", ErrState)
-	case s.ExtauthzSocket == "":
-		return fmt.Errorf("%w: no socket of extauthz", ErrState)
 	}
-	for _, text := range []string{s.Certificate, s.Key.Reveal(), s.SystemRoots, s.ExtauthzSocket} {
+	for _, text := range []string{s.Certificate, s.Key.Reveal(), s.SystemRoots} {
 		if !utf8.ValidString(text) {
 			return fmt.Errorf("%w: not valid UTF-8", ErrState)
 		}

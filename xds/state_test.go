@@ -39,23 +39,21 @@ func TestTranslateRefuses(t *testing.T) {
 	certificate, key := newAuthority(t).issue(t, "localhost")
 	_, otherKey := newAuthority(t).issue(t, "localhost")
 	good := xds.State{
-		Listen: netip.MustParseAddrPort("127.0.0.1:8443"), Certificate: certificate, Key: secret.New(key),
-		SystemRoots: "/roots.pem", ExtauthzSocket: "/extauthz.sock", CAs: []string{ca},
+		Certificate: certificate, Key: secret.New(key), SystemRoots: "/roots.pem", CAs: []string{ca},
 	}
-	if _, err := xds.Translate(good); err != nil {
+	at := xds.Place{Listen: netip.MustParseAddrPort("127.0.0.1:8443"), Extauthz: "/extauthz.sock"}
+	if _, err := xds.Translate(good, at); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
 		name string
 		edit func(*xds.State)
 	}{
-		{"no address", func(s *xds.State) { s.Listen = netip.AddrPort{} }},
 		{"no certificate", func(s *xds.State) { s.Certificate = "" }},
 		{"no key", func(s *xds.State) { s.Key = secret.Text{} }},
 		{"half a certificate", func(s *xds.State) { s.Certificate = certificate[:len(certificate)/2] }},
 		{"another key", func(s *xds.State) { s.Key = secret.New(otherKey) }},
 		{"no system roots", func(s *xds.State) { s.SystemRoots = "" }},
-		{"no socket", func(s *xds.State) { s.ExtauthzSocket = "" }},
 		{"not UTF-8", func(s *xds.State) { s.SystemRoots = "\xff" }},
 		{"an empty bundle, which Envoy would take for verify nothing", func(s *xds.State) { s.CAs = []string{""} }},
 		{"a bundle that is no PEM", func(s *xds.State) { s.CAs = []string{"x"} }},
@@ -67,7 +65,7 @@ func TestTranslateRefuses(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			state := good
 			test.edit(&state)
-			if _, err := xds.Translate(state); !errors.Is(err, xds.ErrState) {
+			if _, err := xds.Translate(state, at); !errors.Is(err, xds.ErrState) {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -32,17 +32,21 @@ type Resources struct {
 	Secrets   []*tlsv3.Secret
 }
 
-// Translate makes Envoy's configuration from a State. It is pure: equal states
-// give equal resources. The error wraps ErrState.
-func Translate(s State) (Resources, error) {
+// Translate makes the configuration of the Envoys of one place from a State. It
+// is pure: what is equal gives equal resources. The error wraps ErrState or
+// ErrPlace.
+func Translate(s State, at Place) (Resources, error) {
 	if err := s.check(); err != nil {
+		return Resources{}, err
+	}
+	if err := at.check(); err != nil {
 		return Resources{}, err
 	}
 	s.Times = s.Times.withDefaults()
 	r := Resources{
-		Listeners: []*listenerv3.Listener{listener(s)},
+		Listeners: []*listenerv3.Listener{listener(s, at)},
 		Routes:    []*routev3.RouteConfiguration{routes()},
-		Clusters:  clusters(s),
+		Clusters:  clusters(s, at),
 		Secrets:   []*tlsv3.Secret{serverCertificate(s)},
 	}
 	if err := r.validate(); err != nil {

@@ -35,7 +35,7 @@ func TestEnvoyAcceptsEveryGolden(t *testing.T) {
 			if err := os.WriteFile(roots, []byte(authority.pem), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			resources, err := xds.Translate(readState(t, input).state(t, certificate, key, roots))
+			resources, err := readState(t, input).translate(t, certificate, key, roots)
 			if err != nil {
 				t.Fatal(err)
 			}

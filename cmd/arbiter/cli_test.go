@@ -27,8 +27,8 @@ type allApplied struct{ err error }
 
 func (f *allApplied) Applied(context.Context, int64) error { return f.err }
 
-func (*allApplied) Confirmed(context.Context, int64) revocation.Result {
-	return revocation.Result{Replicas: 2, Confirmed: 1, Missing: []string{"b"}, StreamsEnded: 100, Took: 12 * time.Millisecond}
+func (*allApplied) Confirmed(context.Context, revocation.Change) (revocation.Result, error) {
+	return revocation.Result{Replicas: 2, Confirmed: 1, Missing: []string{"b"}, StreamsEnded: 100, Took: 12 * time.Millisecond}, nil
 }
 
 // shell runs command lines against an API on a socket in a data directory.

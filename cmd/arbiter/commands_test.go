@@ -41,7 +41,7 @@ func TestServerCommands(t *testing.T) {
 	s.run("server", "delete", "renamed").ok("deleted "+id, "1 of 2 replicas confirmed", "100 streams ended", "12 ms", "b")
 	s.run("server", "show", "renamed").fails(`there is no server "renamed"`)
 	s.run("server", "show", id).fails("no such server")
-	if got := printed[api.Deleted](s.run("server", "delete", "second", "--json")); *got.Revocation.StreamsEnded != 100 {
+	if got := printed[api.Deleted](s.run("server", "delete", "second", "--json")); got.Revocation.StreamsEnded != 100 {
 		t.Errorf("deleted %v", got)
 	}
 }

@@ -13,13 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files of the data directory, beside those of the store and servercert.
+// Files of the data directory, beside those of the store and servercert. Those
+// of extauthz and of Envoy have an instance's form: instance.of.
 const (
 	keyFile          = "key"             // seals what the store keeps secret
 	databaseFile     = "arbiter.db"      //
 	lockFile         = "lock"            // held by the process that runs control
 	demoHeaderFile   = "demo.header"     // Authorization of the demo token, for curl -H @FILE
 	decisionsFile    = "decisions.jsonl" // decision records
+	seenFile         = "seen.json"       // how far an extauthz has followed the revocation log
 	xdsSocket        = "run/xds.sock"
 	extauthzSocket   = "run/extauthz.sock"
 	extauthzAdmin    = "run/extauthz-admin.sock" // health and metrics of an extauthz process
@@ -28,7 +30,7 @@ const (
 )
 
 // prepareData makes the data directory, for this user only.
-func (p *program) prepareData() error {
+func (p *program) prepareData(i instance) error {
 	for _, dir := range []string{p.data, p.file("run"), p.file("tls")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("data directory: %w", err)
@@ -38,7 +40,7 @@ func (p *program) prepareData() error {
 		}
 	}
 	for _, socket := range []string{xdsSocket, extauthzSocket, extauthzAdmin, envoyAdminSocket} {
-		if path := p.file(socket); len(path) > maxSocketPath {
+		if path := p.file(i.of(socket)); len(path) > maxSocketPath {
 			return fmt.Errorf("the path %s is longer than a unix socket's may be (%d bytes): use a shorter data directory", path, maxSocketPath)
 		}
 	}

@@ -238,18 +238,26 @@ func checkEnvoy(at *patient) (string, error) {
 	case envoy.AppliedRevision < at.status.Database.Revision:
 		return "", fmt.Errorf("it runs revision %d of %d", envoy.AppliedRevision, at.status.Database.Revision)
 	}
+	if envoy.Connected > 1 {
+		return strings.TrimSpace(fmt.Sprintf("%s %d ready", envoy.Version, envoy.Connected)), nil
+	}
 	return strings.TrimSpace(envoy.Version + " ready"), nil
 }
 
-// checkPort connects to the listener from here.
+// checkPort connects to the listeners from here.
 func checkPort(at *patient) (string, error) {
-	dialer := net.Dialer{Timeout: dialTimeout}
-	conn, err := dialer.DialContext(at.p.ctx, "tcp", dialable(at.status.Listen))
-	if err != nil {
-		return "", fmt.Errorf("nobody listens on %s", at.status.Listen)
+	if len(at.status.Listeners) == 0 {
+		return "", errors.New("no Envoy is connected, so nobody listens")
 	}
-	_ = conn.Close()
-	return at.status.Listen + " for " + at.status.BaseURL, nil
+	for _, listen := range at.status.Listeners {
+		dialer := net.Dialer{Timeout: dialTimeout}
+		conn, err := dialer.DialContext(at.p.ctx, "tcp", dialable(listen))
+		if err != nil {
+			return "", fmt.Errorf("nobody listens on %s", listen)
+		}
+		_ = conn.Close()
+	}
+	return strings.Join(at.status.Listeners, ", ") + " for " + at.status.BaseURL, nil
 }
 
 // dialable turns "listen on everything" into the loopback address.

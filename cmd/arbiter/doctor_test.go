@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,9 +24,9 @@ func healthy(t *testing.T) *shell {
 	t.Cleanup(func() { _ = listener.Close() })
 	s.write(keyFile, strings.Repeat("0a", 32)+"\n")
 	s.status = api.Status{
-		Version: version(), Clock: cliTime, BaseURL: "https://localhost:8443", Listen: listener.Addr().String(),
+		Version: version(), Clock: cliTime, BaseURL: "https://localhost:8443", Listeners: []string{listener.Addr().String()},
 		Database:     api.DatabaseStatus{Path: "arbiter.db", Revision: 7, Seq: 3},
-		Envoy:        api.EnvoyStatus{Version: "1.40.0", Ready: true, AppliedRevision: 7},
+		Envoy:        api.EnvoyStatus{Version: "1.40.0", Connected: 1, Ready: true, AppliedRevision: 7},
 		Replicas:     []api.ReplicaStatus{{Name: "one", Connected: true, AppliedRevision: 7, ConfirmedSeq: 3}},
 		Certificates: []api.CertificateStatus{{Name: "server", NotBefore: cliTime.Add(-time.Hour), NotAfter: cliTime.Add(30 * 24 * time.Hour)}},
 		Keys:         api.KeyStatus{Sealing: true, TokenMAC: true, Sessions: 1},
@@ -39,7 +40,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 	if strings.Contains(out.stdout, "problem ") {
 		t.Errorf("a problem in\n%s", out.stdout)
 	}
-	if got := printed[diagnosis](s.run("doctor", "--json")); !got.OK || got.Status.Listen != s.status.Listen {
+	if got := printed[diagnosis](s.run("doctor", "--json")); !got.OK || !slices.Equal(got.Status.Listeners, s.status.Listeners) {
 		t.Errorf("diagnosis %v", got)
 	}
 }
@@ -66,7 +67,8 @@ func TestDoctorFindsProblems(t *testing.T) {
 		{"Envoy refuses", "envoy", "bad CA", func(_ *testing.T, s *shell) { s.status.Envoy.Error = "bad CA" }},
 		{"Envoy away", "envoy", "not connected", func(_ *testing.T, s *shell) { s.status.Envoy.Ready = false }},
 		{"Envoy late", "envoy", "revision 6 of 7", func(_ *testing.T, s *shell) { s.status.Envoy.AppliedRevision = 6 }},
-		{"nobody listens", "port", "nobody listens", func(_ *testing.T, s *shell) { s.status.Listen = "127.0.0.1:1" }},
+		{"nobody listens", "port", "nobody listens", func(_ *testing.T, s *shell) { s.status.Listeners = append(s.status.Listeners, "127.0.0.1:1") }},
+		{"no listener", "port", "no Envoy is connected", func(_ *testing.T, s *shell) { s.status.Listeners = nil }},
 		{"no certificate", "certificates", "names no", func(_ *testing.T, s *shell) { s.status.Certificates = nil }},
 		{"expired certificate", "certificates", "expired", func(_ *testing.T, s *shell) { s.status.Certificates[0].NotAfter = cliTime }},
 		{"certificate ends soon", "certificates", "expires soon", func(_ *testing.T, s *shell) { s.status.Certificates[0].NotAfter = cliTime.Add(24 * time.Hour) }},

@@ -22,6 +22,8 @@ import (
 	"github.com/arbiter-gateway/arbiter/control"
 	"github.com/arbiter-gateway/arbiter/envoy"
 	"github.com/arbiter-gateway/arbiter/extauthz"
+	"github.com/arbiter-gateway/arbiter/internal/journal"
+	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/servercert"
 	"github.com/arbiter-gateway/arbiter/internal/store"
 	"github.com/arbiter-gateway/arbiter/xds"
@@ -35,24 +37,28 @@ type configFlags struct {
 // roles builds the parts of one process from one set of settings.
 type roles struct {
 	p        *program
+	instance instance
 	settings *settings
 	registry *prometheus.Registry
 	slog     *slog.Logger
 	closers  []func()
 }
 
-func (p *program) newRoles(flags configFlags) (*roles, error) {
+func (p *program) newRoles(flags configFlags, which instance) (*roles, error) {
+	if err := which.check(); err != nil {
+		return nil, err
+	}
 	s, err := readSettings(flags.Config, os.Environ())
 	if err != nil {
 		return nil, err
 	}
-	if err := p.prepareData(); err != nil {
+	if err := p.prepareData(which); err != nil {
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return &roles{
-		p: p, settings: s, registry: registry,
+		p: p, instance: which, settings: s, registry: registry,
 		slog: slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: s.LogLevel})),
 	}, nil
 }
@@ -72,9 +78,9 @@ func (r *roles) hold(name string) error {
 	return err
 }
 
-// control opens the store and makes the role. ready says why another role of
-// this process is not ready; it may be nil.
-func (r *roles) control(ready func() error, envoyVersion string) (*control.Control, error) {
+// control opens the store and makes the role. own is the extauthz of this
+// process; it may be nil.
+func (r *roles) control(own *extauthz.Server, envoyVersion string) (*control.Control, error) {
 	if err := r.hold(lockFile); err != nil {
 		return nil, err
 	}
@@ -91,13 +97,20 @@ func (r *roles) control(ready func() error, envoyVersion string) (*control.Contr
 			r.slog.Error("closing the store", "error", err)
 		}
 	})
+	past, err := r.journal(opened)
+	if err != nil {
+		return nil, err
+	}
 	cert, err := r.certificate()
 	if err != nil {
 		return nil, err
 	}
 	cfg := control.Config{
-		Store: opened, StorePath: r.p.file(databaseFile), Cert: cert, Lease: r.settings.Lease,
-		Version: version(), EnvoyVersion: envoyVersion, RolesReady: ready, Registry: r.registry, Slog: r.slog, Now: r.p.now,
+		Store: opened, Journal: past, StorePath: r.p.file(databaseFile), Cert: cert, Lease: r.settings.Lease,
+		Version: version(), EnvoyVersion: envoyVersion, Registry: r.registry, Slog: r.slog, Now: r.p.now,
+	}
+	if own != nil {
+		cfg.Own, cfg.RolesReady = own.Replica(), own.Ready
 	}
 	if cfg.Envoy, err = r.envoyState(); err != nil {
 		return nil, err
@@ -116,6 +129,24 @@ func (r *roles) control(ready func() error, envoyVersion string) (*control.Contr
 		cfg.Gateway.OwnListeners = append(cfg.Gateway.OwnListeners, addrPort(cfg.Health.Addr()))
 	}
 	return control.New(r.p.ctx, cfg)
+}
+
+// journal opens what control remembers of its database outside of it.
+func (r *roles) journal(of *store.Store) (*journal.Journal, error) {
+	at, err := of.Position(r.p.ctx)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := journal.Open(r.p.data, at.Database)
+	if err != nil {
+		return nil, err
+	}
+	r.closers = append(r.closers, func() {
+		if err := opened.Close(); err != nil {
+			r.slog.Error("closing the journal", "error", err)
+		}
+	})
+	return opened, nil
 }
 
 func addrPort(addr net.Addr) netip.AddrPort { return addr.(*net.TCPAddr).AddrPort() }
@@ -148,22 +179,23 @@ func (r *roles) envoyState() (xds.State, error) {
 	if err != nil {
 		return xds.State{}, err
 	}
+	interval, timeout := revocation.Keepalive(r.settings.Lease)
 	return xds.State{
-		Listen: r.settings.Listen, TLS12: r.settings.TLS12, SystemRoots: roots, ExtauthzSocket: r.p.file(extauthzSocket),
+		TLS12: r.settings.TLS12, SystemRoots: roots,
 		ProxyProtocol: r.settings.ProxyProtocol, ProxyHops: r.settings.ProxyHops,
 		Times: xds.Times{
-			KeepaliveInterval: min(r.settings.Lease/5, 2*time.Second), KeepaliveTimeout: min(r.settings.Lease/10, time.Second),
-			StreamMax: r.settings.StreamMost,
+			KeepaliveInterval: interval, KeepaliveTimeout: timeout, StreamMax: r.settings.StreamMost,
 		},
 	}, nil
 }
 
 // extauthz makes the role beside one Envoy.
 func (r *roles) extauthz() (*extauthz.Server, error) {
-	if err := r.hold(extauthzSocket + ".lock"); err != nil {
+	socket := r.instance.of(extauthzSocket)
+	if err := r.hold(socket + ".lock"); err != nil {
 		return nil, err
 	}
-	listener, err := r.p.listenUnix(extauthzSocket)
+	listener, err := r.p.listenUnix(socket)
 	if err != nil {
 		return nil, err
 	}
@@ -176,14 +208,15 @@ func (r *roles) extauthz() (*extauthz.Server, error) {
 		return nil, fmt.Errorf("connecting to control: %w", err)
 	}
 	r.closers = append(r.closers, func() { _ = conn.Close() }) // nothing is left to lose
-	records := &lumberjack.Logger{Filename: r.p.file(decisionsFile), MaxSize: 64 /* MiB */, MaxBackups: 4}
+	records := &lumberjack.Logger{Filename: r.p.file(r.instance.of(decisionsFile)), MaxSize: 64 /* MiB */, MaxBackups: 4}
 	r.closers = append(r.closers, func() {
 		if err := records.Close(); err != nil {
 			r.slog.Error("closing the decision log", "error", err)
 		}
 	})
 	return extauthz.New(extauthz.Config{
-		Replica: replicaName("extauthz"), Control: conn, Listener: listener, Records: records, Metrics: r.registry, Slog: r.slog, Now: r.p.now,
+		Replica: replicaName(r.instance.role("extauthz")), Control: conn, Listener: listener, Records: records, Metrics: r.registry, Slog: r.slog, Now: r.p.now,
+		SeenFile: r.p.file(r.instance.of(seenFile)),
 	})
 }
 
@@ -208,25 +241,30 @@ func replicaName(role string) string {
 }
 
 // envoy makes the runner of one Envoy, whose bootstrap names the sockets of the
-// data directory and nothing else.
+// data directory, its place, and nothing else.
 func (r *roles) envoy(path string) (*envoy.Runner, error) {
-	if err := r.hold(envoyAdminSocket + ".lock"); err != nil {
+	admin, file := r.instance.of(envoyAdminSocket), r.p.file(r.instance.of(envoyBootstrap))
+	if err := r.hold(admin + ".lock"); err != nil {
 		return nil, err
 	}
 	if err := portFree(r.settings.Listen); err != nil {
 		return nil, err
 	}
+	place, err := xds.Place{Listen: r.settings.Listen, Extauthz: r.p.file(r.instance.of(extauthzSocket))}.Metadata()
+	if err != nil {
+		return nil, err
+	}
 	bootstrap, err := envoy.Bootstrap(envoy.Config{
-		Node: replicaName("envoy"), XDSSocket: r.p.file(xdsSocket), AdminSocket: r.p.file(envoyAdminSocket),
+		Node: replicaName(r.instance.role("envoy")), Metadata: place, XDSSocket: r.p.file(xdsSocket), AdminSocket: r.p.file(admin),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(r.p.file(envoyBootstrap), bootstrap, 0o600); err != nil {
+	if err := os.WriteFile(file, bootstrap, 0o600); err != nil {
 		return nil, fmt.Errorf("writing Envoy's bootstrap: %w", err)
 	}
 	return envoy.NewRunner(envoy.RunnerConfig{
-		Path: path, BootstrapFile: r.p.file(envoyBootstrap), AdminSocket: r.p.file(envoyAdminSocket), Log: r.slog,
+		Path: path, BootstrapFile: file, AdminSocket: r.p.file(admin), Concurrency: r.settings.EnvoyConcurrency, Log: r.slog,
 	})
 }
 

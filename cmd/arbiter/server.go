@@ -165,11 +165,7 @@ func (c *serverDisableCmd) Run(p *program) error {
 	if p.json {
 		return p.printRaw(raw)
 	}
-	line := "disabled " + out.ID
-	if out.Revocation != nil {
-		line += ": " + revocationText(*out.Revocation)
-	}
-	return p.printLine(line)
+	return p.printLine("disabled " + out.ID + ": " + revocationText(out.Revocation))
 }
 
 type serverDeleteCmd struct{ serverArg }
@@ -197,10 +193,7 @@ func (p *program) delete(c *client, path string) error {
 
 func revocationText(r api.Revocation) string {
 	text := fmt.Sprintf("%d of %d replicas confirmed", r.ReplicasConfirmed, r.Replicas)
-	if r.StreamsEnded != nil {
-		text += fmt.Sprintf(", %d streams ended", *r.StreamsEnded)
-	}
-	text += fmt.Sprintf(", %d ms", r.Milliseconds)
+	text += fmt.Sprintf(", %d streams ended, %d ms", r.StreamsEnded, r.Milliseconds)
 	if len(r.Missing) > 0 {
 		text += "; without an answer, so they refuse until they have it: " + strings.Join(r.Missing, ", ")
 	}

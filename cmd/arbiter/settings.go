@@ -34,6 +34,8 @@ type settings struct {
 	StreamsPerCredential int
 	StreamMost           time.Duration
 	RecordsRequired      bool
+	EnvoyConcurrency     int // 0: one thread per CPU
+	Profile              bool
 	LogLevel             slog.Level
 }
 
@@ -45,14 +47,11 @@ type setting struct {
 }
 
 // notSettings are the variables of this name that are read elsewhere.
-var notSettings = []string{"ARBITER_DATA", "ARBITER_CONFIG", "ARBITER_ENVOY", "ARBITER_URL"}
+var notSettings = []string{"ARBITER_DATA", "ARBITER_CONFIG", "ARBITER_ENVOY", "ARBITER_INSTANCE", "ARBITER_URL"}
 
 func (s *settings) table() []setting {
 	return []setting{
-		{"listen", "ip:port that Envoy listens on", func(t string) (err error) {
-			s.Listen, err = netip.ParseAddrPort(t)
-			return err
-		}},
+		{"listen", "ip:port that Envoy listens on", func(t string) error { return s.setListen(t) }},
 		{"base_url", "public origin; follows listen unless set", func(t string) error { s.BaseURL = t; return checkBaseURL(t) }},
 		{"hosts", "further Host values that are accepted", func(t string) error { s.Hosts = list(t); return nil }},
 		{"upstream_networks", "CIDR ranges where upstreams may be", func(t string) error { return s.setNetworks(t) }},
@@ -61,12 +60,17 @@ func (s *settings) table() []setting {
 		{"tls_min_version", "1.3 or 1.2", func(t string) error { return s.setTLS(t) }},
 		{"trusted_proxies", "proxy_protocol, or how many proxies append to X-Forwarded-For", func(t string) error { return s.setProxies(t) }},
 		{"admin_listen", "ip:port for /livez, /readyz and /metrics", func(t string) error { s.AdminListen = t; return nil }},
-		{"lease", "how long a replica decides without hearing control", duration(&s.Lease, 5*time.Second, revocation.LeaseMost)},
+		{"lease", "how long a replica decides without hearing control", duration(&s.Lease, revocation.LeaseLeast, revocation.LeaseMost)},
 		{"session_lifetime", "how long an MCP session can be used", duration(&s.Session, time.Minute, 366*24*time.Hour)},
 		{"streams_per_credential", "live streams of one credential", func(t string) error { return s.setStreams(t) }},
 		{"max_stream_duration", "backstop of a live stream", duration(&s.StreamMost, time.Minute, 30*24*time.Hour)},
 		{"decision_log_required", "refuse when the decision log is full", func(t string) (err error) {
 			s.RecordsRequired, err = strconv.ParseBool(t)
+			return err
+		}},
+		{"envoy_concurrency", "worker threads of Envoy", func(t string) error { return s.setConcurrency(t) }},
+		{"profile", "Go's profiler on the admin socket of a separate extauthz", func(t string) (err error) {
+			s.Profile, err = strconv.ParseBool(t)
 			return err
 		}},
 		{"log_level", "debug, info, warn or error", func(t string) error { return s.LogLevel.UnmarshalText([]byte(t)) }},
@@ -173,6 +177,23 @@ func duration(into *time.Duration, least, most time.Duration) func(string) error
 		*into = d
 		return nil
 	}
+}
+
+// setListen wants a port that can be told to clients, and to extauthz as ours.
+func (s *settings) setListen(text string) (err error) {
+	if s.Listen, err = netip.ParseAddrPort(text); err == nil && s.Listen.Port() == 0 {
+		return errors.New("port 0 is any port: name one")
+	}
+	return err
+}
+
+func (s *settings) setConcurrency(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 1024 {
+		return fmt.Errorf("%q is not a number from 1 to 1024", text)
+	}
+	s.EnvoyConcurrency = n
+	return nil
 }
 
 func (s *settings) setNetworks(text string) error {

@@ -25,6 +25,12 @@ func TestReadSettings(t *testing.T) {
 			return s.Listen.Port() == 9000 && len(s.Hosts) == 2 && s.Lease == 30*time.Second
 		}},
 		{"environment wins", "lease: 30s\n", []string{"ARBITER_LEASE=20s"}, "", func(s *settings) bool { return s.Lease == 20*time.Second }},
+		{"any port", "", []string{"ARBITER_LISTEN=127.0.0.1:0"}, "port 0 is any port", nil},
+		{"which pair", "", []string{"ARBITER_INSTANCE=2"}, "", func(*settings) bool { return true }},
+		{"which pair, in the file", "instance: 2\n", nil, "instance is not a known key", nil},
+		{"threads of Envoy", "", nil, "", func(s *settings) bool { return s.EnvoyConcurrency == 0 }},
+		{"one thread of Envoy", "envoy_concurrency: 1\n", nil, "", func(s *settings) bool { return s.EnvoyConcurrency == 1 }},
+		{"no thread of Envoy", "", []string{"ARBITER_ENVOY_CONCURRENCY=0"}, "not a number from 1 to 1024", nil},
 		{"unknown key in the file", "listne: 127.0.0.1:9000\n", nil, "listne is not a known key", nil},
 		{"key twice in the file", "lease: 30s\nlease: 20s\n", nil, "lease", nil},
 		{"unknown variable", "", []string{"ARBITER_LISTNE=x"}, "ARBITER_LISTNE is not a known key", nil},

@@ -28,7 +28,7 @@ const readyWithin = 60 * time.Second
 // Run runs everything in one process, with Envoy as a child, until it is told
 // to stop.
 func (c *upCmd) Run(p *program) error {
-	r, err := p.newRoles(c.configFlags)
+	r, err := p.newRoles(c.configFlags, "")
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (c *upCmd) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	holder, err := r.control(decider.Ready, version)
+	holder, err := r.control(decider, version)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ type controlCmd struct{ configFlags }
 
 // Run runs control alone.
 func (c *controlCmd) Run(p *program) error {
-	r, err := p.newRoles(c.configFlags)
+	r, err := p.newRoles(c.configFlags, "")
 	if err != nil {
 		return err
 	}
@@ -121,11 +121,14 @@ func (c *controlCmd) Run(p *program) error {
 	return holder.Run(p.ctx)
 }
 
-type extauthzCmd struct{ configFlags }
+type extauthzCmd struct {
+	configFlags
+	instanceFlag
+}
 
 // Run runs Check and Guard alone, with health and metrics on a socket.
 func (c *extauthzCmd) Run(p *program) error {
-	r, err := p.newRoles(c.configFlags)
+	r, err := p.newRoles(c.configFlags, c.Instance)
 	if err != nil {
 		return err
 	}
@@ -134,7 +137,7 @@ func (c *extauthzCmd) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	admin, err := p.listenUnix(extauthzAdmin)
+	admin, err := p.listenUnix(r.instance.of(extauthzAdmin))
 	if err != nil {
 		return err
 	}
@@ -144,17 +147,24 @@ func (c *extauthzCmd) Run(p *program) error {
 		}
 		return nil
 	}
+	routes := health.Routes(problems, r.registry)
+	if r.settings.Profile {
+		routes = health.WithProfiles(routes)
+	}
 	group, ctx := errgroup.WithContext(p.ctx)
 	group.Go(func() error { return decider.Run(ctx) })
-	group.Go(func() error { return health.Serve(ctx, admin, health.Routes(problems, r.registry), nil) })
+	group.Go(func() error { return health.Serve(ctx, admin, routes, nil) })
 	return group.Wait()
 }
 
-type envoyCmd struct{ configFlags }
+type envoyCmd struct {
+	configFlags
+	instanceFlag
+}
 
 // Run runs Envoy alone, beside an extauthz of the same data directory.
 func (c *envoyCmd) Run(p *program) error {
-	r, err := p.newRoles(c.configFlags)
+	r, err := p.newRoles(c.configFlags, c.Instance)
 	if err != nil {
 		return err
 	}

@@ -29,10 +29,10 @@ type Fleet interface {
 	// or a later one, and have cut the streams that it ends. An error says who
 	// refused it and why, or that ctx ended first; the change stays stored.
 	Applied(ctx context.Context, revision int64) error
-	// Confirmed returns when every replica listed after seq was committed has
-	// confirmed it or lost its lease; when ctx ends first, the open ones are
-	// missing in the result.
-	Confirmed(ctx context.Context, seq int64) revocation.Result
+	// Confirmed returns when every replica listed after a change was committed
+	// has confirmed it, or can accept nothing any more. An error says that ctx
+	// ended first: the missing ones may still accept what the change ends.
+	Confirmed(ctx context.Context, change revocation.Change) (revocation.Result, error)
 }
 
 // Config is what the API needs.
@@ -44,13 +44,13 @@ type Config struct {
 	Log      *slog.Logger                          // one line per change
 	Now      func() time.Time                      // default time.Now
 
-	ApplyWait  time.Duration // longest wait of a create or an update, default 5 s
-	RevokeWait time.Duration // longest wait of a delete or a disable, default 75 s: above the longest lease
+	ApplyWait  time.Duration // longest wait of what only gives rights, default 5 s
+	RevokeWait time.Duration // longest wait of what may take rights away, default 95 s: above four thirds of the longest lease
 }
 
 const (
 	defaultApplyWait  = 5 * time.Second
-	defaultRevokeWait = 75 * time.Second
+	defaultRevokeWait = 95 * time.Second
 )
 
 type api struct {

@@ -29,9 +29,9 @@ var (
 type fleet struct {
 	mu        sync.Mutex
 	applied   func(ctx context.Context, revision int64) error
-	confirmed func(ctx context.Context, seq int64) revocation.Result
+	confirmed func(ctx context.Context, change revocation.Change) (revocation.Result, error)
 	revisions []int64
-	seqs      []int64
+	changes   []revocation.Change
 }
 
 func (f *fleet) Applied(ctx context.Context, revision int64) error {
@@ -45,15 +45,15 @@ func (f *fleet) Applied(ctx context.Context, revision int64) error {
 	return applied(ctx, revision)
 }
 
-func (f *fleet) Confirmed(ctx context.Context, seq int64) revocation.Result {
+func (f *fleet) Confirmed(ctx context.Context, change revocation.Change) (revocation.Result, error) {
 	f.mu.Lock()
-	f.seqs = append(f.seqs, seq)
+	f.changes = append(f.changes, change)
 	confirmed := f.confirmed
 	f.mu.Unlock()
 	if confirmed == nil {
-		return revocation.Result{Replicas: 2, Confirmed: 2, StreamsEnded: 7, Took: 12 * time.Millisecond}
+		return revocation.Result{Replicas: 2, Confirmed: 2, StreamsEnded: 7, Took: 12 * time.Millisecond}, nil
 	}
-	return confirmed(ctx, seq)
+	return confirmed(ctx, change)
 }
 
 // fixture is an API over a real store, with a log that can be read.
@@ -94,9 +94,9 @@ func newFixture(t testing.TB) *fixture {
 
 func goodStatus() api.Status {
 	return api.Status{
-		Version: "v1", Clock: testTime, BaseURL: "https://localhost:8443", Listen: "127.0.0.1:8443",
+		Version: "v1", Clock: testTime, BaseURL: "https://localhost:8443", Listeners: []string{"127.0.0.1:8443"},
 		Database: api.DatabaseStatus{Path: "arbiter.db", ID: "d", Revision: 1},
-		Envoy:    api.EnvoyStatus{Version: "1.40.0", Ready: true, AppliedRevision: 1},
+		Envoy:    api.EnvoyStatus{Version: "1.40.0", Connected: 1, Ready: true, AppliedRevision: 1},
 		Replicas: []api.ReplicaStatus{
 			{Name: "one", Connected: true, AppliedRevision: 1 << 40, LeaseUntil: testTime},
 			{Name: "two", Connected: true, LastError: "refused"},

@@ -46,10 +46,12 @@ type Applied struct {
 	Reason  string `json:"reason,omitzero"`
 }
 
-// ChangedServer answers a create, an update and an enable.
+// ChangedServer answers a create, an update and an enable. Revocation stands
+// in the answer to an update, which may have taken rights away.
 type ChangedServer struct {
 	Server
 	Applied
+	Revocation *Revocation `json:"revocation,omitzero"`
 	// HeadersDropped names stored headers that were given up because an
 	// upstream is another party now.
 	HeadersDropped []string `json:"headers_dropped,omitempty"`
@@ -60,7 +62,7 @@ type DisabledServer struct {
 	ID       string `json:"id"`
 	Revision int64  `json:"revision"`
 	Applied
-	Revocation *Revocation `json:"revocation,omitzero"`
+	Revocation Revocation `json:"revocation"`
 }
 
 // Deleted answers a delete.
@@ -69,13 +71,13 @@ type Deleted struct {
 	Revocation Revocation `json:"revocation"`
 }
 
-// Revocation says how far what was ended is ended. A missing replica has lost
-// its lease, or runs an older revision, and refuses what it would decide.
+// Revocation says how what was ended was ended. A missing replica did not
+// confirm; its lease is over, so it refuses everything until it has caught up.
 type Revocation struct {
 	Replicas          int      `json:"replicas"`
 	ReplicasConfirmed int      `json:"replicas_confirmed"`
 	Missing           []string `json:"missing"`
-	StreamsEnded      *int64   `json:"streams_ended,omitzero"` // absent: not counted
+	StreamsEnded      int64    `json:"streams_ended"`
 	Milliseconds      int64    `json:"milliseconds"`
 }
 
@@ -130,6 +132,6 @@ func tokenObject(t store.AccessToken) Token {
 func revocationObject(r revocation.Result) Revocation {
 	return Revocation{
 		Replicas: r.Replicas, ReplicasConfirmed: r.Confirmed, Missing: r.Missing,
-		StreamsEnded: &r.StreamsEnded, Milliseconds: r.Took.Milliseconds(),
+		StreamsEnded: r.StreamsEnded, Milliseconds: r.Took.Milliseconds(),
 	}
 }

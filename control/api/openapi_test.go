@@ -141,9 +141,9 @@ func TestOpenAPICheckRejectsAnotherAnswer(t *testing.T) {
 		name, value string
 		want        bool
 	}{
-		{"good", `{"id":"0190b6a1-7f3e-4c1d-9a2b-3c4d5e6f7081","revocation":{"replicas":1,"replicas_confirmed":1,"missing":[],"milliseconds":0}}`, true},
+		{"good", `{"id":"0190b6a1-7f3e-4c1d-9a2b-3c4d5e6f7081","revocation":{"replicas":1,"replicas_confirmed":1,"missing":[],"streams_ended":0,"milliseconds":0}}`, true},
 		{"no revocation", `{"id":"0190b6a1-7f3e-4c1d-9a2b-3c4d5e6f7081"}`, false},
-		{"another field", `{"id":"0190b6a1-7f3e-4c1d-9a2b-3c4d5e6f7081","x":1,"revocation":{"replicas":1,"replicas_confirmed":1,"missing":[],"milliseconds":0}}`, false},
+		{"another field", `{"id":"0190b6a1-7f3e-4c1d-9a2b-3c4d5e6f7081","x":1,"revocation":{"replicas":1,"replicas_confirmed":1,"missing":[],"streams_ended":0,"milliseconds":0}}`, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var value any

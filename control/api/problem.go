@@ -74,6 +74,16 @@ var (
 	errNoToken  = &failure{status: http.StatusNotFound, detail: "there is no such token at this server"}
 )
 
+// errUnconfirmed says that a change is stored and that not all of the fleet is
+// known to have it: control is being stopped, or it took longer than it can.
+func errUnconfirmed(missing []string) *failure {
+	where := "everywhere"
+	if len(missing) > 0 {
+		where = "at " + strings.Join(missing, ", ")
+	}
+	return &failure{status: http.StatusServiceUnavailable, detail: "the change is stored, but it is not known that what it ends is ended " + where + ": see doctor"}
+}
+
 // failureOf is the one table from errors to statuses. What it does not know is
 // the gateway's own fault, and its text stays in the log.
 func failureOf(err error) *failure {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/arbiter-gateway/arbiter/internal/identity"
+	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/store"
 )
 
@@ -81,9 +82,10 @@ func (a *api) updateServer(r *http.Request, body []byte) (reply, error) {
 	}
 	a.audit(r.Context(), "server updated", "server", srv.ID, "name", srv.Name, "revision", srv.Revision,
 		"fields", fields.names(), "headers_dropped", dropped)
+	applied, done, err := a.changed(r.Context(), srv)
 	return reply{body: ChangedServer{
-		Server: serverObject(srv), Applied: a.applied(r.Context(), srv.Revision), HeadersDropped: dropped,
-	}}, nil
+		Server: serverObject(srv), Applied: applied, Revocation: &done, HeadersDropped: dropped,
+	}}, err
 }
 
 // update stores the edited server. Stored headers that are not given again are
@@ -117,21 +119,13 @@ func (a *api) enableServer(r *http.Request, _ []byte) (reply, error) {
 	return reply{body: ChangedServer{Server: serverObject(srv), Applied: a.applied(r.Context(), srv.Revision)}}, nil
 }
 
-// disableServer waits as long as a delete does: a replica that stays behind
-// its lease refuses what it decides.
 func (a *api) disableServer(r *http.Request, _ []byte) (reply, error) {
 	srv, err := a.enable(r, false)
 	if err != nil {
 		return reply{}, err
 	}
-	start := a.cfg.Now()
-	applied := a.appliedWithin(r.Context(), srv.Revision, a.cfg.RevokeWait)
-	out := DisabledServer{ID: srv.ID.String(), Revision: srv.Revision, Applied: applied}
-	out.Revocation = a.runningRevision(r.Context(), srv.Revision)
-	if out.Revocation != nil {
-		out.Revocation.Milliseconds = a.cfg.Now().Sub(start).Milliseconds()
-	}
-	return reply{body: out}, nil
+	applied, done, err := a.changed(r.Context(), srv)
+	return reply{body: DisabledServer{ID: srv.ID.String(), Revision: srv.Revision, Applied: applied, Revocation: done}}, err
 }
 
 func (a *api) enable(r *http.Request, enabled bool) (store.Server, error) {
@@ -164,7 +158,13 @@ func (a *api) deleteServer(r *http.Request, _ []byte) (reply, error) {
 		return reply{}, notFound(err, errNoServer)
 	}
 	a.audit(r.Context(), "server deleted", "server", id, "seq", entry.Seq)
-	return reply{body: Deleted{ID: id.String(), Revocation: a.confirmed(r.Context(), entry.Seq)}}, nil
+	// The streams end with whichever comes first, the entry or the settings.
+	revision, err := a.cfg.Store.Revision(r.Context())
+	if err != nil {
+		return reply{}, errUnconfirmed(nil)
+	}
+	done, err := a.confirmed(r.Context(), revocation.Change{Seq: entry.Seq, Revision: revision, What: entry.What()})
+	return reply{body: Deleted{ID: id.String(), Revocation: done}}, err
 }
 
 // server reads the record that the path names.

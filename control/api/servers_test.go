@@ -7,9 +7,11 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arbiter-gateway/arbiter/control/api"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
@@ -252,43 +254,74 @@ func TestChangesSayWhenTheyAreNotApplied(t *testing.T) {
 	}
 }
 
-func TestDisableServerCountsReplicas(t *testing.T) {
+// What may take rights away says who runs it, and which streams it has ended.
+func TestDisableAndUpdateAreConfirmed(t *testing.T) {
 	f := newFixture(t)
 	srv := f.create(plainServer)
+	f.fleet.confirmed = func(context.Context, revocation.Change) (revocation.Result, error) {
+		return revocation.Result{Replicas: 2, Confirmed: 1, Missing: []string{"two"}, StreamsEnded: 9, Took: time.Millisecond}, nil
+	}
+	want := api.Revocation{Replicas: 2, ReplicasConfirmed: 1, Missing: []string{"two"}, StreamsEnded: 9, Milliseconds: 1}
+	var updated api.ChangedServer
+	f.do("PATCH", "/api/v1/servers/"+srv.ID, `{"eras":["modern"]}`).want(http.StatusOK, &updated)
+	if updated.Revocation == nil || !reflect.DeepEqual(*updated.Revocation, want) {
+		t.Errorf("updated %+v, want %+v", updated.Revocation, want)
+	}
 	var got api.DisabledServer
 	f.do("POST", "/api/v1/servers/"+srv.ID+"/disable", "").want(http.StatusOK, &got)
-	r := got.Revocation
-	if got.ID != srv.ID || !got.Applied.Applied || r == nil || r.Replicas != 2 || r.ReplicasConfirmed != 1 ||
-		!slices.Equal(r.Missing, []string{"two"}) || r.StreamsEnded != nil {
-		t.Errorf("disabled %+v, revocation %+v", got, r)
+	if got.ID != srv.ID || !got.Applied.Applied || !reflect.DeepEqual(got.Revocation, want) {
+		t.Errorf("disabled %+v, want %+v", got, want)
+	}
+	what := revocation.Key{Kind: revocation.KindServer, Key: srv.ID}
+	if asked := []revocation.Change{{Revision: updated.Revision, What: what}, {Revision: got.Revision, What: what}}; !slices.Equal(f.fleet.changes, asked) {
+		t.Errorf("waited for %+v, want %+v", f.fleet.changes, asked)
 	}
 	var shown api.Server
 	if f.do("GET", "/api/v1/servers/"+srv.ID, "").want(http.StatusOK, &shown); shown.Enabled {
 		t.Error("still enabled")
 	}
 	f.logged("server disabled", "admin socket uid 7", srv.ID)
-	f.status = func(context.Context) (api.Status, error) { return api.Status{}, errors.New("x") }
-	var uncounted api.DisabledServer
-	if f.do("POST", "/api/v1/servers/"+srv.ID+"/disable", "").want(http.StatusOK, &uncounted); uncounted.Revocation != nil {
-		t.Error("replicas were counted without a status")
+}
+
+// An answer that is not known to hold everywhere is none.
+func TestUnconfirmedChangesAreErrors(t *testing.T) {
+	f := newFixture(t)
+	srv := f.create(plainServer)
+	at := "/api/v1/servers/" + srv.ID
+	var token api.Token
+	f.do("POST", at+"/tokens", "{}").want(http.StatusCreated, &token)
+	f.fleet.confirmed = func(context.Context, revocation.Change) (revocation.Result, error) {
+		return revocation.Result{Replicas: 1, Missing: []string{"one"}}, context.DeadlineExceeded
 	}
+	for _, row := range [][3]string{
+		{"PATCH", at, `{"name":"y"}`},
+		{"POST", at + "/disable", ""},
+		{"DELETE", at + "/tokens/" + token.ID, ""},
+		{"DELETE", at, ""},
+	} {
+		f.do(row[0], row[1], row[2]).wantProblem(http.StatusServiceUnavailable, "it is not known that what it ends is ended at one")
+	}
+	f.do("GET", at, "").wantProblem(http.StatusNotFound, "no such server") // it is stored all the same
 }
 
 func TestDeleteServer(t *testing.T) {
 	f := newFixture(t)
 	srv := f.create(plainServer)
 	f.do("POST", "/api/v1/servers/"+srv.ID+"/tokens", "{}").want(http.StatusCreated, nil)
-	f.fleet.confirmed = func(context.Context, int64) revocation.Result {
-		return revocation.Result{Replicas: 3, Confirmed: 2, Missing: []string{"c"}, StreamsEnded: 100}
+	f.fleet.confirmed = func(context.Context, revocation.Change) (revocation.Result, error) {
+		return revocation.Result{Replicas: 3, Confirmed: 2, Missing: []string{"c"}, StreamsEnded: 100}, nil
 	}
 	var got api.Deleted
 	f.do("DELETE", "/api/v1/servers/"+srv.ID, "").want(http.StatusOK, &got)
 	r := got.Revocation
-	if got.ID != srv.ID || r.Replicas != 3 || r.ReplicasConfirmed != 2 || !slices.Equal(r.Missing, []string{"c"}) || *r.StreamsEnded != 100 {
+	if got.ID != srv.ID || r.Replicas != 3 || r.ReplicasConfirmed != 2 || !slices.Equal(r.Missing, []string{"c"}) || r.StreamsEnded != 100 {
 		t.Errorf("deleted %+v", got)
 	}
-	if position, err := f.store.Position(t.Context()); err != nil || !slices.Equal(f.fleet.seqs, []int64{position.Seq}) {
-		t.Errorf("waited for %v, newest %+v, %v", f.fleet.seqs, position, err)
+	position, err := f.store.Position(t.Context())
+	revision, err2 := f.store.Revision(t.Context())
+	want := []revocation.Change{{Seq: position.Seq, Revision: revision, What: revocation.Key{Kind: revocation.KindServer, Key: srv.ID}}}
+	if err := errors.Join(err, err2); err != nil || !slices.Equal(f.fleet.changes, want) {
+		t.Errorf("waited for %+v, want %+v, %v", f.fleet.changes, want, err)
 	}
 	f.do("GET", "/api/v1/servers/"+srv.ID, "").wantProblem(http.StatusNotFound, "no such server")
 	f.do("GET", "/api/v1/servers/"+srv.ID+"/tokens", "").wantProblem(http.StatusNotFound, "no such server")

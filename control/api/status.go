@@ -20,7 +20,7 @@ type Status struct {
 	Version      string              `json:"version"`
 	Clock        time.Time           `json:"clock"`
 	BaseURL      string              `json:"base_url"`
-	Listen       string              `json:"listen"` // ip:port of Envoy's listener
+	Listeners    []string            `json:"listeners"` // ip:port of each connected Envoy's listener
 	Database     DatabaseStatus      `json:"database"`
 	Envoy        EnvoyStatus         `json:"envoy"`
 	Replicas     []ReplicaStatus     `json:"replicas"`
@@ -38,12 +38,13 @@ type DatabaseStatus struct {
 	Seq      int64  `json:"seq"` // newest entry of the revocation log
 }
 
-// EnvoyStatus is Envoy as the xDS server sees it.
+// EnvoyStatus is every Envoy as the xDS server sees them.
 type EnvoyStatus struct {
 	Version         string `json:"version,omitzero"`
-	Ready           bool   `json:"ready"`
+	Connected       int    `json:"connected"`
+	Ready           bool   `json:"ready"` // at least one is connected, and all run the newest
 	AppliedRevision int64  `json:"applied_revision"`
-	Error           string `json:"error,omitzero"` // the last configuration that it refused, and why
+	Error           string `json:"error,omitzero"` // the last configuration that one of them refused, and why
 }
 
 // ReplicaStatus is one extauthz.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/arbiter-gateway/arbiter/internal/identity"
+	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/store"
 	"github.com/arbiter-gateway/arbiter/internal/token"
 	"github.com/arbiter-gateway/arbiter/policies"
@@ -95,7 +96,8 @@ func (a *api) deleteToken(r *http.Request, _ []byte) (reply, error) {
 		return reply{}, notFound(err, errNoToken)
 	}
 	a.audit(r.Context(), "token deleted", "server", server, "credential", id, "seq", entry.Seq)
-	return reply{body: Deleted{ID: id, Revocation: a.confirmed(r.Context(), entry.Seq)}}, nil
+	done, err := a.confirmed(r.Context(), revocation.Change{Seq: entry.Seq, What: entry.What()})
+	return reply{body: Deleted{ID: id, Revocation: done}}, err
 }
 
 // tokenID reads the path. A text that is no id at all is not asked for and not

@@ -83,15 +83,15 @@ func TestDeleteToken(t *testing.T) {
 	var made api.Token
 	f.do("POST", "/api/v1/servers/"+srv.ID+"/tokens", `{}`).want(http.StatusCreated, &made)
 	f.do("DELETE", "/api/v1/servers/"+other.ID+"/tokens/"+made.ID, "").wantProblem(http.StatusNotFound, "no such token")
-	f.fleet.confirmed = func(ctx context.Context, _ int64) revocation.Result {
+	f.fleet.confirmed = func(ctx context.Context, _ revocation.Change) (revocation.Result, error) {
 		if _, limited := ctx.Deadline(); !limited {
 			t.Error("the wait has no end")
 		}
-		return revocation.Result{Replicas: 2, Confirmed: 2, StreamsEnded: 3, Took: 1500 * time.Microsecond}
+		return revocation.Result{Replicas: 2, Confirmed: 2, StreamsEnded: 3, Took: 1500 * time.Microsecond}, nil
 	}
 	var got api.Deleted
 	f.do("DELETE", "/api/v1/servers/"+srv.ID+"/tokens/"+made.ID, "").want(http.StatusOK, &got)
-	if got.ID != made.ID || got.Revocation.ReplicasConfirmed != 2 || *got.Revocation.StreamsEnded != 3 || got.Revocation.Milliseconds != 1 {
+	if got.ID != made.ID || got.Revocation.ReplicasConfirmed != 2 || got.Revocation.StreamsEnded != 3 || got.Revocation.Milliseconds != 1 {
 		t.Errorf("deleted %+v", got)
 	}
 	if got.Revocation.Missing == nil {
@@ -142,7 +142,7 @@ func TestUnwritableDatabaseChangesNothing(t *testing.T) {
 	var made api.Token
 	f.do("POST", at+"/tokens", `{}`).want(http.StatusCreated, &made)
 	before := string(f.do("GET", "/api/v1/servers", "").body) + string(f.do("GET", at+"/tokens", "").body)
-	f.fleet.revisions, f.fleet.seqs = nil, nil
+	f.fleet.revisions, f.fleet.changes = nil, nil
 	f.refuseWrites()
 	for _, test := range []struct{ name, method, path, body string }{
 		{"create server", "POST", "/api/v1/servers", `{"name":"y","mcp":"http://h"}`},
@@ -166,7 +166,7 @@ func TestUnwritableDatabaseChangesNothing(t *testing.T) {
 	if after := string(f.do("GET", "/api/v1/servers", "").body) + string(f.do("GET", at+"/tokens", "").body); after != before {
 		t.Errorf("before\n%s\nafter\n%s", before, after)
 	}
-	if len(f.fleet.revisions)+len(f.fleet.seqs) != 0 {
+	if len(f.fleet.revisions)+len(f.fleet.changes) != 0 {
 		t.Error("the fleet was asked about a change that was not stored")
 	}
 	if !strings.Contains(f.log.String(), "canary: disk full") {

@@ -1,9 +1,11 @@
 // Package resolve turns the digest of an opaque token into what it stands for:
 // a cache in front, control behind.
 //
-// It holds positive answers only, for revocation.CacheAge at most. That
-// something is still live is not its business: the caller asks the revoked
-// set on every request. Control is trusted to say what a token is.
+// It holds positive answers only, for revocation.CacheAge at most, counted
+// from before control was asked, and none from before the replica's knowledge
+// of what is revoked began anew. That something is still live is not its
+// business: the caller asks the revoked set on every request. Control is
+// trusted to say what a token is.
 package resolve
 
 import (
@@ -32,6 +34,9 @@ type Credential struct {
 	Scopes    []string
 	Narrowed  bool      // false: made without scopes
 	Expires   time.Time // zero: never
+
+	Hash   revocation.Hash   // names it in the revoked set
+	Memory revocation.Memory // from before control was asked about it
 }
 
 // ErrUnknown says that nothing live has this digest.
@@ -40,8 +45,9 @@ var ErrUnknown = errors.New("no such token")
 // Config is what a Resolver needs.
 type Config struct {
 	Control pb.ControlClient
-	Applied func() int64 // the revocation seq this replica has applied
-	Entries int64        // most tokens kept; default 1,000,000
+	Known   func() *revocation.Known // what this replica knows to be revoked
+	Clock   revocation.Clock
+	Entries int64 // most tokens kept; default 1,000,000
 }
 
 const (
@@ -86,9 +92,15 @@ func (r *Resolver) Close() { r.cache.Close() }
 // stands for nothing. Any other error means that nobody could say.
 func (r *Resolver) Token(ctx context.Context, digest token.Digest) (Credential, error) {
 	key := binary.BigEndian.Uint64(digest[:])
-	if found, ok := r.cache.Get(key); ok && found.digest == digest {
+	if found, ok := r.cache.Get(key); ok && found.digest == digest && r.remembers(found.credential) {
 		return found.credential, nil
 	}
+	return r.lookUp(ctx, digest)
+}
+
+// lookUp asks control, once for all who ask for the same token meanwhile.
+func (r *Resolver) lookUp(ctx context.Context, digest token.Digest) (Credential, error) {
+	key := binary.BigEndian.Uint64(digest[:])
 	type outcome struct {
 		credential Credential
 		err        error
@@ -112,6 +124,11 @@ func (r *Resolver) Token(ctx context.Context, digest token.Digest) (Credential, 
 	}
 }
 
+// remembers reports whether an answer may still be used.
+func (r *Resolver) remembers(c Credential) bool {
+	return r.cfg.Known().Holds(c.Memory, r.cfg.Clock(), revocation.CacheAge)
+}
+
 // ask asks control. An answer read before an entry that this replica has
 // applied could know a token that the entry ended and that has left the set
 // again: it is asked anew.
@@ -121,6 +138,7 @@ func (r *Resolver) ask(ctx context.Context, digest token.Digest) (Credential, er
 	}
 	defer r.slots.Release(1)
 	for range 3 {
+		memory := r.cfg.Known().Remember(r.cfg.Clock())
 		got, err := r.cfg.Control.Resolve(ctx, &pb.ResolveRequest{Digest: digest[:]})
 		if status.Code(err) == codes.NotFound {
 			return Credential{}, ErrUnknown
@@ -128,20 +146,22 @@ func (r *Resolver) ask(ctx context.Context, digest token.Digest) (Credential, er
 		if err != nil {
 			return Credential{}, fmt.Errorf("resolving a token: %w", err)
 		}
-		if got.GetSeq() < r.cfg.Applied() {
+		read := revocation.Position{Database: got.GetDatabase(), Epoch: got.GetEpoch(), Seq: got.GetSeq()}
+		if !r.cfg.Known().Answers(read) {
 			continue
 		}
-		return credentialOf(got)
+		return credentialOf(got, memory)
 	}
 	return Credential{}, errors.New("resolving a token: control's answers are older than the revocations applied here")
 }
 
-func credentialOf(got *pb.ResolveResponse) (Credential, error) {
+func credentialOf(got *pb.ResolveResponse, memory revocation.Memory) (Credential, error) {
 	server, err := identity.ParseServerID(got.GetServerId())
 	if err != nil {
 		return Credential{}, fmt.Errorf("resolving a token: server: %w", err)
 	}
 	out := Credential{
+		Hash: revocation.Key{Kind: revocation.KindAccessToken, Key: got.GetTokenId()}.Hash(), Memory: memory,
 		ID: got.GetTokenId(), Scopes: got.GetScopes(), Narrowed: got.GetNarrowed(),
 		Principal: identity.Principal{
 			Kind: identity.KindAccessToken, Subject: got.GetTokenId(), Server: server, Name: got.GetName(),

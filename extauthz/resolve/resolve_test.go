@@ -15,6 +15,7 @@ import (
 	"github.com/arbiter-gateway/arbiter/extauthz/resolve"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
+	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/token"
 )
 
@@ -43,12 +44,46 @@ func (c *control) count() int {
 var server = identity.NewServerID()
 
 func found(id string, seq int64) *pb.ResolveResponse {
-	return &pb.ResolveResponse{TokenId: id, Name: "ci", ServerId: server.String(), Scopes: []string{"a"}, Narrowed: true, Seq: seq, ExpiresUnix: 1_900_000_000}
+	return &pb.ResolveResponse{
+		TokenId: id, Name: "ci", ServerId: server.String(), Scopes: []string{"a"}, Narrowed: true,
+		Database: "d", Epoch: 1, Seq: seq, ExpiresUnix: 1_900_000_000,
+	}
 }
 
 func newResolver(t *testing.T, c *control, applied int64) *resolve.Resolver {
 	t.Helper()
-	r, err := resolve.New(resolve.Config{Control: c, Applied: func() int64 { return applied }, Entries: 1000})
+	return resolverOf(t, c, &replica{known: revocation.Known{Set: &revocation.Set{}, At: revocation.Position{Database: "d", Epoch: 1, Seq: applied}}})
+}
+
+// replica is what the resolver asks of the replica that it belongs to.
+type replica struct {
+	mu    sync.Mutex // guards the rest
+	known revocation.Known
+	now   time.Duration
+}
+
+func (r *replica) Known() *revocation.Known {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.known
+	return &known
+}
+
+func (r *replica) Clock() revocation.Instant {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return revocation.Instant{Boot: r.now, Wall: time.Unix(0, int64(r.now))}
+}
+
+func (r *replica) edit(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+}
+
+func resolverOf(t *testing.T, c *control, of *replica) *resolve.Resolver {
+	t.Helper()
+	r, err := resolve.New(resolve.Config{Control: c, Known: of.Known, Clock: of.Clock, Entries: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,12 +151,22 @@ func TestFaultsAreNotAnswers(t *testing.T) {
 		{"unknown", func(int, token.Digest) (*pb.ResolveResponse, error) { return nil, status.Error(codes.NotFound, "") }, true, false, 1},
 		{"control away", func(int, token.Digest) (*pb.ResolveResponse, error) { return nil, status.Error(codes.Unavailable, "") }, false, false, 1},
 		{"older than what is applied", func(int, token.Digest) (*pb.ResolveResponse, error) { return found("t", 6), nil }, false, false, 3},
+		{"of an earlier epoch", func(int, token.Digest) (*pb.ResolveResponse, error) {
+			got := found("t", 9)
+			got.Epoch = 0
+			return got, nil
+		}, false, false, 3},
+		{"of another database", func(int, token.Digest) (*pb.ResolveResponse, error) {
+			got := found("t", 9)
+			got.Database = "e"
+			return got, nil
+		}, false, false, 3},
 		{"older once", func(n int, _ token.Digest) (*pb.ResolveResponse, error) { return found("t", int64(5+n)), nil }, false, true, 2},
 		{"no server", func(int, token.Digest) (*pb.ResolveResponse, error) {
-			return &pb.ResolveResponse{TokenId: "t", Seq: 9}, nil
+			return &pb.ResolveResponse{TokenId: "t", Database: "d", Epoch: 1, Seq: 9}, nil
 		}, false, false, 1},
 		{"no id", func(int, token.Digest) (*pb.ResolveResponse, error) {
-			return &pb.ResolveResponse{ServerId: server.String(), Seq: 9}, nil
+			return &pb.ResolveResponse{ServerId: server.String(), Database: "d", Epoch: 1, Seq: 9}, nil
 		}, false, false, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -164,5 +209,37 @@ func TestOneLookupForManyAndNoneForWhoLeaves(t *testing.T) {
 	all.Wait()
 	if c.count() > 2 {
 		t.Errorf("asked %d times", c.count())
+	}
+}
+
+// What was remembered is asked for anew when it is too old, by a clock that runs
+// on while the machine sleeps, and when the knowledge by which it could be
+// judged began anew meanwhile.
+func TestWhatIsRememberedIsForgotten(t *testing.T) {
+	for name, change := range map[string]func(*replica){
+		"too old":        func(r *replica) { r.now += revocation.CacheAge + 1 },
+		"new generation": func(r *replica) { r.known.Generation++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &control{answer: func(int, token.Digest) (*pb.ResolveResponse, error) { return found("t1", 5), nil }}
+			of := &replica{known: revocation.Known{Set: &revocation.Set{}, At: revocation.Position{Database: "d", Epoch: 1, Seq: 5}}}
+			r := resolverOf(t, c, of)
+			ask := func() (asked bool) {
+				before := c.count()
+				if _, err := r.Token(t.Context(), digest("one")); err != nil {
+					t.Fatal(err)
+				}
+				return c.count() != before
+			}
+			for deadline := time.Now().Add(10 * time.Second); ask(); {
+				if time.Now().After(deadline) {
+					t.Fatal("it is asked every time")
+				}
+			}
+			of.edit(func() { change(of) })
+			if !ask() {
+				t.Error("it is still remembered")
+			}
+		})
 	}
 }

@@ -158,6 +158,9 @@ func checkPort(port string, byDefault uint16) (uint16, error) {
 	return uint16(n), nil
 }
 
+// encodedDots is made once: a start reads the URLs of all servers.
+var encodedDots = strings.NewReplacer("%2e", ".", "%2E", ".")
+
 // checkPath allows the characters of RFC 3986, section 3.3.
 func checkPath(path string) error {
 	const pchar = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~!$&'()*+,;=:@/"
@@ -174,8 +177,7 @@ func checkPath(path string) error {
 		}
 		i += 2
 	}
-	plain := strings.NewReplacer("%2e", ".", "%2E", ".").Replace(path)
-	for segment := range strings.SplitSeq(plain, "/") {
+	for segment := range strings.SplitSeq(encodedDots.Replace(path), "/") {
 		if segment == "." || segment == ".." {
 			return fault("a path with a dot segment")
 		}

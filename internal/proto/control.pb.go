@@ -77,6 +77,7 @@ type ResolveResponse struct {
 	ExpiresUnix   int64                  `protobuf:"varint,6,opt,name=expires_unix,json=expiresUnix,proto3" json:"expires_unix,omitempty"` // 0: never
 	Seq           int64                  `protobuf:"varint,7,opt,name=seq,proto3" json:"seq,omitempty"`                                    // newest revocation seq when the row was read
 	Epoch         int64                  `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Database      string                 `protobuf:"bytes,9,opt,name=database,proto3" json:"database,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -165,6 +166,13 @@ func (x *ResolveResponse) GetEpoch() int64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *ResolveResponse) GetDatabase() string {
+	if x != nil {
+		return x.Database
+	}
+	return ""
 }
 
 type UpstreamHeadersRequest struct {
@@ -493,12 +501,15 @@ func (*FromReplica_Ping) isFromReplica_Kind() {}
 
 func (*FromReplica_Confirm) isFromReplica_Kind() {}
 
+// Hello says how far the replica was, on any stream and, by its disk, before
+// it was started.
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Replica       string                 `protobuf:"bytes,1,opt,name=replica,proto3" json:"replica,omitempty"`
-	Database      string                 `protobuf:"bytes,2,opt,name=database,proto3" json:"database,omitempty"` // the database the replica last followed
+	Database      string                 `protobuf:"bytes,2,opt,name=database,proto3" json:"database,omitempty"` // the database it last followed; "": none yet
 	Epoch         int64                  `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Seq           int64                  `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"` // last applied seq; 0: none
+	Seq           int64                  `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	Empty         bool                   `protobuf:"varint,5,opt,name=empty,proto3" json:"empty,omitempty"` // it holds no set: it needs the full one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -561,10 +572,16 @@ func (x *Hello) GetSeq() int64 {
 	return 0
 }
 
+func (x *Hello) GetEmpty() bool {
+	if x != nil {
+		return x.Empty
+	}
+	return false
+}
+
 type Ping struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        int64                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	Applied       int64                  `protobuf:"varint,2,opt,name=applied,proto3" json:"applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -606,17 +623,13 @@ func (x *Ping) GetNumber() int64 {
 	return 0
 }
 
-func (x *Ping) GetApplied() int64 {
-	if x != nil {
-		return x.Applied
-	}
-	return 0
-}
-
+// Confirm says what the replica runs, after it has cut the streams that this
+// ends.
 type Confirm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           int64                  `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	StreamsEnded  int64                  `protobuf:"varint,2,opt,name=streams_ended,json=streamsEnded,proto3" json:"streams_ended,omitempty"`
+	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // of the settings
+	Ended         []*Ended               `protobuf:"bytes,3,rep,name=ended,proto3" json:"ended,omitempty"`        // live streams cut since the last Confirm
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -658,9 +671,76 @@ func (x *Confirm) GetSeq() int64 {
 	return 0
 }
 
-func (x *Confirm) GetStreamsEnded() int64 {
+func (x *Confirm) GetRevision() int64 {
 	if x != nil {
-		return x.StreamsEnded
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Confirm) GetEnded() []*Ended {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+type Ended struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          int32                  `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"` // revocation.Kind
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Streams       int64                  `protobuf:"varint,3,opt,name=streams,proto3" json:"streams,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ended) Reset() {
+	*x = Ended{}
+	mi := &file_internal_proto_control_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ended) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ended) ProtoMessage() {}
+
+func (x *Ended) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proto_control_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ended.ProtoReflect.Descriptor instead.
+func (*Ended) Descriptor() ([]byte, []int) {
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Ended) GetKind() int32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *Ended) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Ended) GetStreams() int64 {
+	if x != nil {
+		return x.Streams
 	}
 	return 0
 }
@@ -678,7 +758,7 @@ type ToReplica struct {
 
 func (x *ToReplica) Reset() {
 	*x = ToReplica{}
-	mi := &file_internal_proto_control_proto_msgTypes[11]
+	mi := &file_internal_proto_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +770,7 @@ func (x *ToReplica) String() string {
 func (*ToReplica) ProtoMessage() {}
 
 func (x *ToReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[11]
+	mi := &file_internal_proto_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +783,7 @@ func (x *ToReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToReplica.ProtoReflect.Descriptor instead.
 func (*ToReplica) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{11}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ToReplica) GetKind() isToReplica_Kind {
@@ -756,13 +836,14 @@ type Revoked struct {
 	Epoch         int64                  `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Seq           int64                  `protobuf:"varint,5,opt,name=seq,proto3" json:"seq,omitempty"` // the replica is at this seq after the last message of the run
 	Entries       []*Entry               `protobuf:"bytes,6,rep,name=entries,proto3" json:"entries,omitempty"`
+	After         int64                  `protobuf:"varint,7,opt,name=after,proto3" json:"after,omitempty"` // the run goes on from this seq; of its first message
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Revoked) Reset() {
 	*x = Revoked{}
-	mi := &file_internal_proto_control_proto_msgTypes[12]
+	mi := &file_internal_proto_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +855,7 @@ func (x *Revoked) String() string {
 func (*Revoked) ProtoMessage() {}
 
 func (x *Revoked) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[12]
+	mi := &file_internal_proto_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +868,7 @@ func (x *Revoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoked.ProtoReflect.Descriptor instead.
 func (*Revoked) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{12}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Revoked) GetFull() bool {
@@ -832,20 +913,27 @@ func (x *Revoked) GetEntries() []*Entry {
 	return nil
 }
 
+func (x *Revoked) GetAfter() int64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
 type Entry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           int64                  `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	Kind          int32                  `protobuf:"varint,2,opt,name=kind,proto3" json:"kind,omitempty"` // revocation.Kind
 	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	ServerId      string                 `protobuf:"bytes,4,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
-	UntilUnix     int64                  `protobuf:"varint,5,opt,name=until_unix,json=untilUnix,proto3" json:"until_unix,omitempty"` // when the entry may leave the set
+	LifeSeconds   int64                  `protobuf:"varint,5,opt,name=life_seconds,json=lifeSeconds,proto3" json:"life_seconds,omitempty"` // how long the replica keeps it, by its own clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_internal_proto_control_proto_msgTypes[13]
+	mi := &file_internal_proto_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +945,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[13]
+	mi := &file_internal_proto_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +958,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{13}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Entry) GetSeq() int64 {
@@ -901,9 +989,9 @@ func (x *Entry) GetServerId() string {
 	return ""
 }
 
-func (x *Entry) GetUntilUnix() int64 {
+func (x *Entry) GetLifeSeconds() int64 {
 	if x != nil {
-		return x.UntilUnix
+		return x.LifeSeconds
 	}
 	return 0
 }
@@ -921,7 +1009,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_internal_proto_control_proto_msgTypes[14]
+	mi := &file_internal_proto_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1021,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[14]
+	mi := &file_internal_proto_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1034,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{14}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Pong) GetNumber() int64 {
@@ -991,7 +1079,7 @@ const file_internal_proto_control_proto_rawDesc = "" +
 	"\x1cinternal/proto/control.proto\x12\n" +
 	"arbiter.v1\"(\n" +
 	"\x0eResolveRequest\x12\x16\n" +
-	"\x06digest\x18\x01 \x01(\fR\x06digest\"\xdc\x01\n" +
+	"\x06digest\x18\x01 \x01(\fR\x06digest\"\xf8\x01\n" +
 	"\x0fResolveResponse\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
@@ -1000,7 +1088,8 @@ const file_internal_proto_control_proto_rawDesc = "" +
 	"\bnarrowed\x18\x05 \x01(\bR\bnarrowed\x12!\n" +
 	"\fexpires_unix\x18\x06 \x01(\x03R\vexpiresUnix\x12\x10\n" +
 	"\x03seq\x18\a \x01(\x03R\x03seq\x12\x14\n" +
-	"\x05epoch\x18\b \x01(\x03R\x05epoch\"5\n" +
+	"\x05epoch\x18\b \x01(\x03R\x05epoch\x12\x1a\n" +
+	"\bdatabase\x18\t \x01(\tR\bdatabase\"5\n" +
 	"\x16UpstreamHeadersRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\"r\n" +
 	"\x17UpstreamHeadersResponse\x12,\n" +
@@ -1016,36 +1105,41 @@ const file_internal_proto_control_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x11.arbiter.v1.HelloH\x00R\x05hello\x12&\n" +
 	"\x04ping\x18\x02 \x01(\v2\x10.arbiter.v1.PingH\x00R\x04ping\x12/\n" +
 	"\aconfirm\x18\x03 \x01(\v2\x13.arbiter.v1.ConfirmH\x00R\aconfirmB\x06\n" +
-	"\x04kind\"e\n" +
+	"\x04kind\"{\n" +
 	"\x05Hello\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\tR\areplica\x12\x1a\n" +
 	"\bdatabase\x18\x02 \x01(\tR\bdatabase\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x12\x10\n" +
-	"\x03seq\x18\x04 \x01(\x03R\x03seq\"8\n" +
+	"\x03seq\x18\x04 \x01(\x03R\x03seq\x12\x14\n" +
+	"\x05empty\x18\x05 \x01(\bR\x05empty\"\x1e\n" +
 	"\x04Ping\x12\x16\n" +
-	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x18\n" +
-	"\aapplied\x18\x02 \x01(\x03R\aapplied\"@\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\"`\n" +
 	"\aConfirm\x12\x10\n" +
-	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12#\n" +
-	"\rstreams_ended\x18\x02 \x01(\x03R\fstreamsEnded\"l\n" +
+	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12'\n" +
+	"\x05ended\x18\x03 \x03(\v2\x11.arbiter.v1.EndedR\x05ended\"G\n" +
+	"\x05Ended\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\x05R\x04kind\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x18\n" +
+	"\astreams\x18\x03 \x01(\x03R\astreams\"l\n" +
 	"\tToReplica\x12/\n" +
 	"\arevoked\x18\x01 \x01(\v2\x13.arbiter.v1.RevokedH\x00R\arevoked\x12&\n" +
 	"\x04pong\x18\x02 \x01(\v2\x10.arbiter.v1.PongH\x00R\x04pongB\x06\n" +
-	"\x04kind\"\xa2\x01\n" +
+	"\x04kind\"\xb8\x01\n" +
 	"\aRevoked\x12\x12\n" +
 	"\x04full\x18\x01 \x01(\bR\x04full\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12\x1a\n" +
 	"\bdatabase\x18\x03 \x01(\tR\bdatabase\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\x12\x10\n" +
 	"\x03seq\x18\x05 \x01(\x03R\x03seq\x12+\n" +
-	"\aentries\x18\x06 \x03(\v2\x11.arbiter.v1.EntryR\aentries\"{\n" +
+	"\aentries\x18\x06 \x03(\v2\x11.arbiter.v1.EntryR\aentries\x12\x14\n" +
+	"\x05after\x18\a \x01(\x03R\x05after\"\x7f\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\x05R\x04kind\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\tR\x03key\x12\x1b\n" +
-	"\tserver_id\x18\x04 \x01(\tR\bserverId\x12\x1d\n" +
-	"\n" +
-	"until_unix\x18\x05 \x01(\x03R\tuntilUnix\"\x95\x01\n" +
+	"\tserver_id\x18\x04 \x01(\tR\bserverId\x12!\n" +
+	"\flife_seconds\x18\x05 \x01(\x03R\vlifeSeconds\"\x95\x01\n" +
 	"\x04Pong\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x16\n" +
 	"\x06newest\x18\x02 \x01(\x03R\x06newest\x12&\n" +
@@ -1070,7 +1164,7 @@ func file_internal_proto_control_proto_rawDescGZIP() []byte {
 	return file_internal_proto_control_proto_rawDescData
 }
 
-var file_internal_proto_control_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_internal_proto_control_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_internal_proto_control_proto_goTypes = []any{
 	(*ResolveRequest)(nil),          // 0: arbiter.v1.ResolveRequest
 	(*ResolveResponse)(nil),         // 1: arbiter.v1.ResolveResponse
@@ -1083,32 +1177,34 @@ var file_internal_proto_control_proto_goTypes = []any{
 	(*Hello)(nil),                   // 8: arbiter.v1.Hello
 	(*Ping)(nil),                    // 9: arbiter.v1.Ping
 	(*Confirm)(nil),                 // 10: arbiter.v1.Confirm
-	(*ToReplica)(nil),               // 11: arbiter.v1.ToReplica
-	(*Revoked)(nil),                 // 12: arbiter.v1.Revoked
-	(*Entry)(nil),                   // 13: arbiter.v1.Entry
-	(*Pong)(nil),                    // 14: arbiter.v1.Pong
+	(*Ended)(nil),                   // 11: arbiter.v1.Ended
+	(*ToReplica)(nil),               // 12: arbiter.v1.ToReplica
+	(*Revoked)(nil),                 // 13: arbiter.v1.Revoked
+	(*Entry)(nil),                   // 14: arbiter.v1.Entry
+	(*Pong)(nil),                    // 15: arbiter.v1.Pong
 }
 var file_internal_proto_control_proto_depIdxs = []int32{
 	4,  // 0: arbiter.v1.UpstreamHeadersResponse.headers:type_name -> arbiter.v1.Header
 	8,  // 1: arbiter.v1.FromReplica.hello:type_name -> arbiter.v1.Hello
 	9,  // 2: arbiter.v1.FromReplica.ping:type_name -> arbiter.v1.Ping
 	10, // 3: arbiter.v1.FromReplica.confirm:type_name -> arbiter.v1.Confirm
-	12, // 4: arbiter.v1.ToReplica.revoked:type_name -> arbiter.v1.Revoked
-	14, // 5: arbiter.v1.ToReplica.pong:type_name -> arbiter.v1.Pong
-	13, // 6: arbiter.v1.Revoked.entries:type_name -> arbiter.v1.Entry
-	0,  // 7: arbiter.v1.Control.Resolve:input_type -> arbiter.v1.ResolveRequest
-	2,  // 8: arbiter.v1.Control.UpstreamHeaders:input_type -> arbiter.v1.UpstreamHeadersRequest
-	5,  // 9: arbiter.v1.Control.Record:input_type -> arbiter.v1.RecordRequest
-	7,  // 10: arbiter.v1.Control.Revocations:input_type -> arbiter.v1.FromReplica
-	1,  // 11: arbiter.v1.Control.Resolve:output_type -> arbiter.v1.ResolveResponse
-	3,  // 12: arbiter.v1.Control.UpstreamHeaders:output_type -> arbiter.v1.UpstreamHeadersResponse
-	6,  // 13: arbiter.v1.Control.Record:output_type -> arbiter.v1.RecordResponse
-	11, // 14: arbiter.v1.Control.Revocations:output_type -> arbiter.v1.ToReplica
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	11, // 4: arbiter.v1.Confirm.ended:type_name -> arbiter.v1.Ended
+	13, // 5: arbiter.v1.ToReplica.revoked:type_name -> arbiter.v1.Revoked
+	15, // 6: arbiter.v1.ToReplica.pong:type_name -> arbiter.v1.Pong
+	14, // 7: arbiter.v1.Revoked.entries:type_name -> arbiter.v1.Entry
+	0,  // 8: arbiter.v1.Control.Resolve:input_type -> arbiter.v1.ResolveRequest
+	2,  // 9: arbiter.v1.Control.UpstreamHeaders:input_type -> arbiter.v1.UpstreamHeadersRequest
+	5,  // 10: arbiter.v1.Control.Record:input_type -> arbiter.v1.RecordRequest
+	7,  // 11: arbiter.v1.Control.Revocations:input_type -> arbiter.v1.FromReplica
+	1,  // 12: arbiter.v1.Control.Resolve:output_type -> arbiter.v1.ResolveResponse
+	3,  // 13: arbiter.v1.Control.UpstreamHeaders:output_type -> arbiter.v1.UpstreamHeadersResponse
+	6,  // 14: arbiter.v1.Control.Record:output_type -> arbiter.v1.RecordResponse
+	12, // 15: arbiter.v1.Control.Revocations:output_type -> arbiter.v1.ToReplica
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_internal_proto_control_proto_init() }
@@ -1121,7 +1217,7 @@ func file_internal_proto_control_proto_init() {
 		(*FromReplica_Ping)(nil),
 		(*FromReplica_Confirm)(nil),
 	}
-	file_internal_proto_control_proto_msgTypes[11].OneofWrappers = []any{
+	file_internal_proto_control_proto_msgTypes[12].OneofWrappers = []any{
 		(*ToReplica_Revoked)(nil),
 		(*ToReplica_Pong)(nil),
 	}
@@ -1131,7 +1227,7 @@ func file_internal_proto_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_proto_control_proto_rawDesc), len(file_internal_proto_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

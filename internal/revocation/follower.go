@@ -1,16 +1,12 @@
 package revocation
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
@@ -19,267 +15,274 @@ import (
 // FollowerConfig is what a Follower needs.
 type FollowerConfig struct {
 	Client  pb.ControlClient
-	Replica string                    // unique among the replicas
+	Replica string                    // unique among the replicas, and for one life of the process
 	Cut     func(keys ...Key) []int64 // ends the live streams of each key, says how many it had
-	CutAll  func()                    // ends every live stream: the lease is lost
-	Runs    func() int64              // revision of the settings in use; nil: not asked
-	Now     func() time.Time          // default time.Now
+	CutAll  func()                    // ends every live stream
+	Clock   Clock                     // default SystemClock
 	Slog    *slog.Logger
+
+	// Seen is the newest position that this machine has followed, from disk;
+	// Saw is told when there is a newer one. A log that is behind is not
+	// followed.
+	Seen Position
+	Saw  func(Position)
 }
 
-// Follower is a replica's end: it holds the set and the lease.
-//
-// The invariant that control's answer to a delete rests on: once an entry is
-// confirmed, no request is accepted that it ends, and no stream of it lives;
-// and without a lease nothing is accepted and no stream lives. So an entry is
-// first in the set, then its streams are cut, then it is confirmed; and a
-// lease begins when a ping is sent, not when its answer comes.
+// Follower is a replica's end: it holds what is revoked, and the lease. Its
+// methods without I/O are the protocol; Run carries their messages.
 type Follower struct {
-	cfg     FollowerConfig
-	set     atomic.Pointer[Set]
-	lease   atomic.Pointer[heldLease] // nil: none yet
-	ahead   atomic.Int64              // control's clock minus ours, nanoseconds
-	at      Position                  // only Run's goroutine
-	renewed chan struct{}             // there is another lease: watchLease looks again
+	cfg      FollowerConfig
+	known    atomic.Pointer[Known]
+	lease    atomic.Pointer[lease]
+	control  atomic.Pointer[controlTime]
+	revision atomic.Int64 // of the settings in use
+
+	// One goroutine at a time: Run's.
+	seen   Position // the newest, of any stream or from disk
+	saved  Position // what Saw was told
+	loaded bool     // known is of a log, not the empty one of the start
+
+	ended   endedStreams  // by settings; to be confirmed
+	renewed chan struct{} // there is another lease: watch looks again
 }
 
-// heldLease is one lease, and that its end was dealt with.
-type heldLease struct {
-	until time.Time
-	lost  sync.Once // cuts every stream
+// controlTime is what control's clock said, and when on ours.
+type controlTime struct {
+	wall time.Time
+	at   Instant
 }
 
-// leaseMargin is how long before its lease is over a replica gives it up: its
-// streams have ended when control stops waiting for it.
-const leaseMargin = time.Second
+// ErrRestored says that control's log is an earlier state of what this replica
+// has followed.
+var ErrRestored = errors.New("control's database is behind what this replica has seen: it was restored from a copy, or is another's older copy; run `arbiter store accept-restore` on control's machine")
 
-const (
-	pingEvery  = time.Second
-	retryFirst = 50 * time.Millisecond
-	retryMost  = time.Second
-)
+// ErrOtherDatabase says that control has changed to a database that this
+// replica's settings are not of: the process has to start anew.
+var ErrOtherDatabase = errors.New("control serves another database than before: start this replica again")
 
-// NewFollower returns a follower without a set or a lease: nothing may be
-// accepted until Run has both.
+// NewFollower returns a follower that knows nothing and has no lease: nothing
+// may be accepted until Run has both.
 func NewFollower(cfg FollowerConfig) *Follower {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
+	if cfg.Clock == nil {
+		cfg.Clock = SystemClock
 	}
-	f := &Follower{cfg: cfg, renewed: make(chan struct{}, 1)}
-	f.set.Store(&Set{})
+	f := &Follower{cfg: cfg, seen: cfg.Seen, saved: cfg.Seen, renewed: make(chan struct{}, 1)}
+	f.ended.changed = make(chan struct{}, 1)
+	f.known.Store(&Known{Set: &Set{}})
 	return f
 }
 
-// Set is what is revoked now.
-func (f *Follower) Set() *Set { return f.set.Load() }
+// Known is what is revoked now.
+func (f *Follower) Known() *Known { return f.known.Load() }
+
+// Instant reads the replica's clocks.
+func (f *Follower) Instant() Instant { return f.cfg.Clock() }
 
 // Alive reports whether the replica holds its lease.
-func (f *Follower) Alive() bool {
-	held := f.lease.Load()
-	return held != nil && f.cfg.Now().Before(held.until)
+func (f *Follower) Alive() bool { return f.lease.Load().held(f.cfg.Clock()) }
+
+// Now is control's time, carried forward by a clock of ours that nobody sets:
+// expiries are judged by it. Without a lease there is none to judge.
+func (f *Follower) Now() time.Time {
+	at := f.control.Load()
+	if at == nil {
+		return time.Time{}
+	}
+	return at.wall.Add(f.cfg.Clock().Boot - at.at.Boot)
 }
 
-// Now is control's time, carried forward by our own clock: expiries are judged
-// by it.
-func (f *Follower) Now() time.Time { return f.cfg.Now().Add(time.Duration(f.ahead.Load())) }
+// Settings notes the revision of the settings in use, after they were swapped
+// in and the streams that they end were cut.
+func (f *Follower) Settings(revision int64, ended map[Key]int64) {
+	f.revision.Store(revision)
+	f.ended.add(ended)
+}
 
-// Run follows the log until ctx ends, connecting anew whenever it breaks.
-func (f *Follower) Run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return f.watchLease(ctx) })
-	group.Go(func() error {
-		wait := retryFirst
-		for ctx.Err() == nil {
-			started := f.cfg.Now()
-			err := f.follow(ctx)
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // told to stop
-			}
-			if f.cfg.Now().Sub(started) > 2*pingEvery {
-				wait = retryFirst
-			}
-			f.cfg.Slog.Warn("revocation stream ended", "error", err, "again_in", wait)
-			sleep(ctx, wait/2+rand.N(wait/2))
-			wait = min(2*wait, retryMost)
-		}
+// session is one stream to control, from the replica's end.
+type session struct {
+	f      *Follower
+	send   func(*pb.FromReplica) error
+	run    []*pb.Revoked     // messages of an unfinished run
+	synced bool              // everything up to the stream's start is applied
+	sent   map[int64]Instant // ping -> when, noted before sending
+	number int64
+}
+
+// open begins a session: it says how far this replica is.
+func (f *Follower) open(send func(*pb.FromReplica) error) (*session, error) {
+	at, empty := f.Known().At, false
+	if !f.loaded {
+		at, empty = f.seen, true
+	}
+	hello := &pb.Hello{Replica: f.cfg.Replica, Database: at.Database, Epoch: at.Epoch, Seq: at.Seq, Empty: empty}
+	if err := send(&pb.FromReplica{Kind: &pb.FromReplica_Hello{Hello: hello}}); err != nil {
+		return nil, fmt.Errorf("saying hello: %w", err)
+	}
+	return &session{f: f, send: send, sent: map[int64]Instant{}}, nil
+}
+
+// pingsKept is how many pings wait for an answer; older answers would renew
+// nothing.
+const pingsKept = 64
+
+// ping asks for a lease. The clock is read before the message leaves: the lease
+// is counted from here.
+func (s *session) ping() error {
+	if !s.synced {
 		return nil
-	})
-	return group.Wait()
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
-}
-
-// follow runs one stream.
-func (f *Follower) follow(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := f.cfg.Client.Revocations(ctx)
-	if err != nil {
-		return fmt.Errorf("connecting: %w", err)
-	}
-	hello := &pb.Hello{Replica: f.cfg.Replica, Database: f.at.Database, Epoch: f.at.Epoch, Seq: f.at.Seq}
-	if err := stream.Send(&pb.FromReplica{Kind: &pb.FromReplica_Hello{Hello: hello}}); err != nil {
-		return fmt.Errorf("saying hello: %w", err)
-	}
-	in := make(chan *pb.ToReplica)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		for {
-			message, err := stream.Recv()
-			if err != nil {
-				return fmt.Errorf("receiving: %w", err)
-			}
-			select {
-			case in <- message:
-			case <-ctx.Done():
-				return nil
-			}
-		}
-	})
-	group.Go(func() error {
-		defer cancel() // ends Recv
-		return f.handle(ctx, stream, in)
-	})
-	return group.Wait()
-}
-
-// handle applies what comes and pings every second. One goroutine does both,
-// so that a pong is judged only after everything that came before it.
-func (f *Follower) handle(ctx context.Context, stream pb.Control_RevocationsClient, in <-chan *pb.ToReplica) error {
-	ticker := time.NewTicker(pingEvery)
-	defer ticker.Stop()
-	var (
-		loaded bool                    // the start set is complete
-		run    []*pb.Revoked           // messages of an unfinished run
-		sent   = map[int64]time.Time{} // ping -> when, noted before sending
-		number int64
-	)
-	sendPing := func() error {
-		number++
-		sent[number] = f.cfg.Now()
-		delete(sent, number-64)
-		return stream.Send(&pb.FromReplica{Kind: &pb.FromReplica_Ping{Ping: &pb.Ping{Number: number, Applied: f.at.Seq}}})
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			if !loaded {
-				continue
-			}
-			if err := sendPing(); err != nil {
-				return fmt.Errorf("sending a ping: %w", err)
-			}
-		case message := <-in:
-			if pong := message.GetPong(); pong != nil {
-				f.renew(pong, sent)
-				continue
-			}
-			if message.GetRevoked() == nil {
-				return errors.New("control sent a message of an unknown kind")
-			}
-			run = append(run, message.GetRevoked())
-			if message.GetRevoked().GetMore() {
-				continue
-			}
-			if err := f.apply(stream, run); err != nil {
-				return err
-			}
-			run = nil
-			if !loaded {
-				loaded = true
-				if err := sendPing(); err != nil {
-					return fmt.Errorf("sending the first ping: %w", err)
-				}
-			}
-		}
-	}
-}
-
-// apply takes a whole run of entries: set, cut, confirm, in this order.
-func (f *Follower) apply(stream pb.Control_RevocationsClient, run []*pb.Revoked) error {
-	last := run[len(run)-1]
-	entries, err := entriesOf(run)
-	if err != nil {
-		return err
-	}
-	if run[0].GetFull() {
-		f.set.Store(Full(entries, last.GetSeq()))
-	} else {
-		f.set.Store(f.set.Load().With(entries, last.GetSeq(), f.Now()))
-	}
-	keys := make([]Key, len(entries))
-	for i, e := range entries {
-		keys[i] = Key{e.Kind, e.Key}
-	}
-	for i, ended := range f.cfg.Cut(keys...) {
-		if ended > 0 {
-			if err := confirm(stream, entries[i].Seq, ended); err != nil {
-				return err
-			}
-		}
-	}
-	f.at = Position{Database: last.GetDatabase(), Epoch: last.GetEpoch(), Seq: last.GetSeq()}
-	return confirm(stream, f.at.Seq, 0)
-}
-
-func confirm(stream pb.Control_RevocationsClient, seq, streams int64) error {
-	err := stream.Send(&pb.FromReplica{Kind: &pb.FromReplica_Confirm{Confirm: &pb.Confirm{Seq: seq, StreamsEnded: streams}}})
-	if err != nil {
-		return fmt.Errorf("confirming entry %d: %w", seq, err)
+	s.number++
+	s.sent[s.number] = s.f.cfg.Clock()
+	delete(s.sent, s.number-pingsKept)
+	if err := s.send(&pb.FromReplica{Kind: &pb.FromReplica_Ping{Ping: &pb.Ping{Number: s.number}}}); err != nil {
+		return fmt.Errorf("sending a ping: %w", err)
 	}
 	return nil
 }
 
-func entriesOf(run []*pb.Revoked) ([]Entry, error) {
-	var entries []Entry
+// heard takes one message of control's.
+func (s *session) heard(message *pb.ToReplica) error {
+	switch {
+	case message.GetPong() != nil:
+		s.f.renew(message.GetPong(), s.sent)
+		return nil
+	case message.GetRevoked() == nil:
+		return errors.New("control sent a message of an unknown kind")
+	}
+	s.run = append(s.run, message.GetRevoked())
+	if message.GetRevoked().GetMore() {
+		return nil
+	}
+	run := s.run
+	s.run = nil
+	if err := s.f.apply(run, s.send); err != nil {
+		return err
+	}
+	if s.synced {
+		return nil
+	}
+	s.synced = true
+	return s.ping()
+}
+
+// settings confirms what settings have ended since the last confirmation.
+func (s *session) settings() error {
+	if !s.synced {
+		return nil // the confirmation of the start says it
+	}
+	return s.f.confirm(nil, s.send)
+}
+
+// apply takes a whole run of entries: set, cut, confirm, in this order. A full
+// set that is not the first one tells that entries were missed, or that the log
+// is another one: nothing that is remembered or lives can be judged by it, so
+// all of that ends too.
+func (f *Follower) apply(run []*pb.Revoked, send func(*pb.FromReplica) error) error {
+	known := f.Known()
+	entries, at, err := readRun(run)
+	if err != nil {
+		return err
+	}
+	full := run[0].GetFull()
+	switch {
+	case f.loaded && at.Database != known.At.Database:
+		return ErrOtherDatabase
+	case at.Behind(f.seen):
+		return fmt.Errorf("%w (control at epoch %d, seq %d; seen epoch %d, seq %d)", ErrRestored, at.Epoch, at.Seq, f.seen.Epoch, f.seen.Seq)
+	case !full && (!at.SameLog(known.At) || run[0].GetAfter() != known.At.Seq):
+		return fmt.Errorf("control sent entries after seq %d to a replica at %d", run[0].GetAfter(), known.At.Seq)
+	}
+	next := &Known{Set: known.Set, At: at, Generation: known.Generation}
+	if full {
+		next.Set = &Set{}
+		next.Generation++
+	}
+	next.Set = next.Set.With(entries, f.cfg.Clock().Boot)
+	f.known.Store(next)
+	f.seen, f.loaded = at, true
+	var ended []*pb.Ended
+	if full {
+		f.cfg.CutAll()
+	} else {
+		ended = f.cut(entries)
+	}
+	return f.confirm(ended, send)
+}
+
+// cut ends the live streams of entries, and says how many each had.
+func (f *Follower) cut(entries []Entry) []*pb.Ended {
+	if len(entries) == 0 {
+		return nil
+	}
+	keys := make([]Key, len(entries))
+	for i, e := range entries {
+		keys[i] = e.What()
+	}
+	var ended []*pb.Ended
+	for i, streams := range f.cfg.Cut(keys...) {
+		if streams > 0 {
+			ended = append(ended, &pb.Ended{Kind: int32(keys[i].Kind), Key: keys[i].Key, Streams: streams})
+		}
+	}
+	return ended
+}
+
+// confirm says what is applied. Streams have been cut before.
+func (f *Follower) confirm(ended []*pb.Ended, send func(*pb.FromReplica) error) error {
+	revision := f.revision.Load()
+	ended = append(ended, f.ended.take()...)
+	confirm := &pb.Confirm{Seq: f.Known().At.Seq, Revision: revision, Ended: ended}
+	if err := send(&pb.FromReplica{Kind: &pb.FromReplica_Confirm{Confirm: confirm}}); err != nil {
+		return fmt.Errorf("confirming seq %d: %w", confirm.GetSeq(), err)
+	}
+	return nil
+}
+
+func readRun(run []*pb.Revoked) (entries []Entry, at Position, err error) {
 	for _, message := range run {
 		for _, e := range message.GetEntries() {
 			server, err := identity.ParseServerID(e.GetServerId())
 			if err != nil {
-				return nil, fmt.Errorf("reading entry %d: server: %w", e.GetSeq(), err)
+				return nil, at, fmt.Errorf("reading entry %d: server: %w", e.GetSeq(), err)
 			}
 			entries = append(entries, Entry{
-				Seq: e.GetSeq(), Kind: Kind(e.GetKind()), Key: e.GetKey(), Server: server, Until: time.Unix(e.GetUntilUnix(), 0),
+				Seq: e.GetSeq(), Kind: Kind(e.GetKind()), Key: e.GetKey(), Server: server,
+				Life: time.Duration(e.GetLifeSeconds()) * time.Second,
 			})
 		}
 	}
-	return entries, nil
+	last := run[len(run)-1]
+	return entries, Position{Database: last.GetDatabase(), Epoch: last.GetEpoch(), Seq: last.GetSeq()}, nil
 }
 
-// renew moves the lease to lease after its ping was sent, when everything up
-// to the seq that the pong names is applied, and the settings that it names.
-func (f *Follower) renew(pong *pb.Pong, sent map[int64]time.Time) {
-	at, found := sent[pong.GetNumber()]
-	if !found || pong.GetNewest() > f.at.Seq {
+// renew begins another lease, counted from before its ping was sent: when
+// everything up to the seq that the pong names is applied, and the settings
+// that it names.
+func (f *Follower) renew(pong *pb.Pong, sent map[int64]Instant) {
+	begun, found := sent[pong.GetNumber()]
+	if !found || pong.GetNewest() != f.Known().At.Seq || f.revision.Load() < pong.GetRevision() {
 		return
 	}
-	if f.cfg.Runs != nil && f.cfg.Runs() < pong.GetRevision() {
+	length := time.Duration(pong.GetLeaseMs()) * time.Millisecond
+	next := &lease{begun: begun, length: length - Margin(length)}
+	f.watch() // a lease that was lost meanwhile is not mended by another one
+	if !next.held(f.cfg.Clock()) {
 		return
 	}
-	f.endLost() // a lease that was lost meanwhile is not mended by another one
-	f.lease.Store(&heldLease{until: at.Add(time.Duration(pong.GetLeaseMs())*time.Millisecond - leaseMargin)})
+	f.lease.Store(next)
 	// Control wrote its time after the ping was sent: taken as if at once, the
 	// difference errs towards a clock that is ahead, and a credential ends early.
-	f.ahead.Store(time.UnixMilli(pong.GetControlUnixMs()).Sub(at).Nanoseconds())
+	f.control.Store(&controlTime{wall: time.UnixMilli(pong.GetControlUnixMs()), at: begun})
 	select {
 	case f.renewed <- struct{}{}:
 	default:
 	}
 }
 
-// endLost cuts every stream of a lease that is over, once.
-func (f *Follower) endLost() {
+// watch cuts every stream of a lease that is over, once.
+func (f *Follower) watch() {
 	held := f.lease.Load()
-	if held == nil || f.cfg.Now().Before(held.until) {
+	if held == nil || held.held(f.cfg.Clock()) {
 		return
 	}
 	held.lost.Do(func() {
@@ -288,20 +291,48 @@ func (f *Follower) endLost() {
 	})
 }
 
-// watchLease cuts every stream in the moment in which the lease is over.
-func (f *Follower) watchLease(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-f.renewed:
-		case <-timer.C:
-			f.endLost()
-		}
-		if held := f.lease.Load(); held != nil && f.cfg.Now().Before(held.until) {
-			timer.Reset(held.until.Sub(f.cfg.Now()))
+// keep forgets entries whose time is over, and has the newest position kept.
+func (f *Follower) keep() {
+	if known := f.Known(); f.loaded {
+		if set := known.Without(f.cfg.Clock().Boot); set != known.Set {
+			f.known.Store(&Known{Set: set, At: known.At, Generation: known.Generation})
 		}
 	}
+	if f.cfg.Saw != nil && f.seen != f.saved {
+		f.saved = f.seen
+		f.cfg.Saw(f.seen)
+	}
+}
+
+// endedStreams are live streams that settings ended, until they are confirmed.
+type endedStreams struct {
+	mu      sync.Mutex // guards byKey
+	byKey   map[Key]int64
+	changed chan struct{}
+}
+
+func (e *endedStreams) add(ended map[Key]int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.byKey == nil {
+		e.byKey = map[Key]int64{}
+	}
+	for key, streams := range ended {
+		e.byKey[key] += streams
+	}
+	select {
+	case e.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (e *endedStreams) take() []*pb.Ended {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []*pb.Ended
+	for key, streams := range e.byKey {
+		out = append(out, &pb.Ended{Kind: int32(key.Kind), Key: key.Key, Streams: streams})
+	}
+	e.byKey = nil
+	return out
 }

@@ -2,7 +2,10 @@ package revocation
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,30 +22,46 @@ type Log interface {
 	OldestRevocation(ctx context.Context) (int64, error)
 }
 
+// Roster is the list of replicas that may hold a lease, on disk: a control that
+// is started anew knows whom its predecessor gave one.
+type Roster interface {
+	// Add returns when the replica is listed for good.
+	Add(ctx context.Context, replica string, lease time.Duration) error
+	// Remove is called when its lease is over and it is not connected.
+	Remove(ctx context.Context, replica string) error
+}
+
 // HubConfig is what a Hub needs.
 type HubConfig struct {
-	Log   Log
-	Lease time.Duration    // how long a replica may go on unconfirmed
-	Now   func() time.Time // default time.Now
-	Slog  *slog.Logger
-	// Due is the revision of the settings that every replica must run by now;
-	// who is behind it gets no lease. Nil: any will do.
-	Due func() int64
-	// Outlived is the longest lease that an earlier hub may have given to a
-	// replica that this one does not know; 0: there is no such replica.
-	Outlived time.Duration
+	Log    Log
+	Roster Roster
+	Listed map[string]time.Duration // replicas of earlier controls, and the longest lease each may hold
+	Lease  time.Duration            // how long a replica may go on unconfirmed
+	Now    func() time.Time         // default time.Now
+	Slog   *slog.Logger
+
+	// Pushed is the newest revision of the settings, Due the newest that every
+	// replica must run: who is behind it gets no lease, and Due follows Pushed
+	// within Grace. Nil: any revision will do.
+	Pushed func() int64
+	Due    func() int64
+	Grace  time.Duration
 }
 
 // Hub is control's end: it lists the replicas, carries entries to them and
 // waits for their confirmations.
 type Hub struct {
-	cfg   HubConfig
-	since time.Time
+	cfg HubConfig
 
-	// mu guards the replicas and changed, which is closed and made anew
-	// whenever a replica confirms, comes or goes.
+	// listing is held while the list changes, in memory and on disk.
+	listing sync.Mutex
+
+	// mu guards the replicas, newest, fault and changed, which is closed and
+	// made anew whenever a replica confirms, comes or goes.
 	mu       sync.Mutex
 	replicas map[string]*replica
+	newest   Position // that was read of the log
+	fault    error    // why nobody gets a lease; nil: they do
 	changed  chan struct{}
 
 	wake broadcast
@@ -51,70 +70,79 @@ type Hub struct {
 // replica is one extauthz as its hub knows it; Hub.mu guards all of it.
 type replica struct {
 	name       string
-	streams    int // open streams; a replica may be reconnecting
+	links      int // open streams; a replica may be reconnecting
 	confirmed  int64
-	ended      []cut
+	revision   int64
+	ended      []endedBy
 	leaseUntil time.Time // no later than this can it accept what it has not confirmed
 	since      time.Time
 }
 
-// cut is how many live streams a replica ended to reach seq.
-type cut struct{ seq, streams int64 }
+// endedBy is how many live streams of a key a replica has cut before it
+// confirmed a seq and a revision.
+type endedBy struct {
+	key                    Key
+	streams, seq, revision int64
+}
 
-// entriesPerMessage bounds one message of the stream to well under 1 MiB.
-const entriesPerMessage = 4096
+// endedKept is how many such numbers a replica keeps; their change is waited
+// for, so the newest are enough.
+const endedKept = 4096
 
-// NewHub makes a hub without replicas.
+// NewHub makes a hub that knows the listed replicas, as not connected.
 func NewHub(cfg HubConfig) *Hub {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Hub{cfg: cfg, since: cfg.Now(), replicas: map[string]*replica{}, changed: make(chan struct{})}
+	if cfg.Pushed == nil || cfg.Due == nil {
+		cfg.Pushed = func() int64 { return 0 }
+		cfg.Due = cfg.Pushed
+	}
+	h := &Hub{cfg: cfg, replicas: map[string]*replica{}, changed: make(chan struct{})}
+	for name, lease := range cfg.Listed {
+		h.replicas[name] = &replica{name: name, since: cfg.Now(), leaseUntil: cfg.Now().Add(lease)}
+	}
+	return h
 }
 
 // Wake tells every stream that there may be new entries.
 func (h *Hub) Wake() { h.wake.send() }
 
-func (h *Hub) join(name string) *replica {
+// ErrLogReplaced says that the log went back, or became another one, while
+// control was running.
+var ErrLogReplaced = errors.New("the database was replaced while control was running: start control again")
+
+// position reads the newest entry. A log that went back since, or is another
+// one, is not served any more, even when it catches up.
+func (h *Hub) position(ctx context.Context) (Position, error) {
+	h.mu.Lock()
+	before := h.newest
+	h.mu.Unlock()
+	at, err := h.cfg.Log.Position(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := h.replicas[name]
-	if r == nil {
-		r = &replica{name: name, since: h.cfg.Now()}
-		h.replicas[name] = r
+	switch {
+	case errors.Is(h.fault, ErrLogReplaced):
+		return at, h.fault
+	case err != nil:
+		h.fault = err
+		return at, err
+	case before.Database != "" && !at.Covers(before):
+		h.fault = ErrLogReplaced
+		return at, h.fault
 	}
-	r.streams++
-	r.leaseUntil = later(r.leaseUntil, h.cfg.Now().Add(h.cfg.Lease))
-	h.notify()
-	return r
+	h.fault = nil
+	if h.newest.Database == "" || at.Covers(h.newest) {
+		h.newest = at
+	}
+	return at, nil
 }
 
-// leave keeps the replica listed until its lease has run out: it may still be
-// deciding, only unheard.
-func (h *Hub) leave(r *replica) {
+// Fault says why no replica gets a lease; nil: they do.
+func (h *Hub) Fault() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r.streams--
-	h.notify()
-}
-
-func (h *Hub) extend(r *replica) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	r.leaseUntil = later(r.leaseUntil, h.cfg.Now().Add(h.cfg.Lease))
-}
-
-func (h *Hub) confirm(r *replica, seq, streams int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if seq > r.confirmed {
-		r.confirmed = seq
-	}
-	if streams > 0 {
-		r.ended = append(r.ended, cut{seq, streams})
-		r.ended = r.ended[max(0, len(r.ended)-1024):]
-	}
-	h.notify()
+	return h.fault
 }
 
 // notify wakes every waiter. Hub.mu is held.
@@ -136,6 +164,7 @@ type ReplicaState struct {
 	Connected  bool
 	Since      time.Time
 	Confirmed  int64
+	Revision   int64
 	LeaseUntil time.Time
 }
 
@@ -143,101 +172,51 @@ type ReplicaState struct {
 func (h *Hub) Replicas() []ReplicaState {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var out []ReplicaState
-	for name, r := range h.replicas {
-		if r.streams == 0 && !h.cfg.Now().Before(r.leaseUntil) {
-			delete(h.replicas, name)
-			continue
+	out := make([]ReplicaState, 0, len(h.replicas))
+	for _, name := range slices.Sorted(maps.Keys(h.replicas)) {
+		if r := h.replicas[name]; !h.gone(r) {
+			out = append(out, ReplicaState{name, r.links > 0, r.since, r.confirmed, r.revision, r.leaseUntil})
 		}
-		out = append(out, ReplicaState{name, r.streams > 0, r.since, r.confirmed, r.leaseUntil})
 	}
-	slices.SortFunc(out, func(a, b ReplicaState) int { return compareText(a.Name, b.Name) })
 	return out
 }
 
-func compareText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
+// gone reports whether a replica can accept nothing any more. Hub.mu is held.
+func (h *Hub) gone(r *replica) bool { return r.links == 0 && !h.cfg.Now().Before(r.leaseUntil) }
 
-// Confirmed waits until every replica that was listed after seq was committed
-// has confirmed it, or can no longer accept anything because its lease ran
-// out. It is called after the commit. When ctx ends first, the replicas that
-// are still open count as missing.
-func (h *Hub) Confirmed(ctx context.Context, seq int64) Result {
-	start := h.cfg.Now()
-	h.Wake()
-	h.awaitOutlived(ctx)
-	waiting := map[string]time.Time{} // replica -> end of the lease it may hold without the entry
-	for _, r := range h.Replicas() {
-		waiting[r.Name] = r.LeaseUntil
-	}
-	result := Result{Replicas: len(waiting)}
-	for len(waiting) > 0 {
-		changed, next := h.settle(seq, waiting, &result)
-		if len(waiting) == 0 {
-			break
-		}
-		timer := time.NewTimer(next.Sub(h.cfg.Now()))
-		select {
-		case <-changed:
-		case <-timer.C:
-		case <-ctx.Done():
-			for name := range waiting {
-				result.Missing = append(result.Missing, name)
-			}
-			clear(waiting)
-		}
-		timer.Stop()
-	}
-	slices.Sort(result.Missing)
-	result.Took = h.cfg.Now().Sub(start)
-	return result
-}
-
-// awaitOutlived waits until nobody can hold a lease of an earlier hub. Whoever
-// has come back meanwhile is listed afterwards.
-func (h *Hub) awaitOutlived(ctx context.Context) {
-	if left := h.outlived(); left > 0 {
-		sleep(ctx, left)
-	}
-}
-
-// Complete reports whether every replica that may hold a lease is listed.
-func (h *Hub) Complete() bool { return h.outlived() <= 0 }
-
-// outlived is how long a lease of an earlier hub may still be held.
-func (h *Hub) outlived() time.Duration { return h.since.Add(h.cfg.Outlived).Sub(h.cfg.Now()) }
-
-// settle moves replicas that confirmed, or whose lease is over, from waiting
-// into result. It returns what announces the next change, and the end of the
-// next lease.
-func (h *Hub) settle(seq int64, waiting map[string]time.Time, result *Result) (<-chan struct{}, time.Time) {
+// Sweep strikes off the replicas that are gone.
+func (h *Hub) Sweep(ctx context.Context) error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	var next time.Time
-	for name, until := range waiting {
-		r := h.replicas[name]
-		switch {
-		case r != nil && r.confirmed >= seq:
-			result.Confirmed++
-			for _, c := range r.ended {
-				if c.seq == seq {
-					result.StreamsEnded += c.streams
-				}
-			}
-			delete(waiting, name)
-		case !h.cfg.Now().Before(until):
-			result.Missing = append(result.Missing, name)
-			delete(waiting, name)
-		case next.IsZero() || until.Before(next):
-			next = until
+	var gone []string
+	for name, r := range h.replicas {
+		if h.gone(r) {
+			gone = append(gone, name)
 		}
 	}
-	return h.changed, next
+	h.mu.Unlock()
+	var errs []error
+	for _, name := range gone {
+		errs = append(errs, h.strike(ctx, name))
+	}
+	return errors.Join(errs...)
+}
+
+// strike removes one replica, unless it has come back.
+func (h *Hub) strike(ctx context.Context, name string) error {
+	h.listing.Lock()
+	defer h.listing.Unlock()
+	h.mu.Lock()
+	r := h.replicas[name]
+	gone := r != nil && h.gone(r)
+	if gone {
+		delete(h.replicas, name)
+	}
+	h.mu.Unlock()
+	if !gone {
+		return nil
+	}
+	if err := h.cfg.Roster.Remove(ctx, name); err != nil {
+		return fmt.Errorf("removing replica %s from the list: %w", name, err)
+	}
+	return nil
 }

@@ -1,78 +1,87 @@
 package revocation
 
 import (
-	"maps"
+	"bytes"
+	"slices"
 	"time"
 )
 
-// Key names one thing that can be ended.
-type Key struct {
-	Kind Kind
-	Key  string
-}
-
-// Set is everything that is revoked, exactly, at one seq. It is immutable:
-// With returns another one. The zero Set is empty.
+// Set is everything that is revoked, exactly, as hashes. It is immutable: With
+// and Without return another one, which shares what did not change. The zero
+// Set is empty.
 //
-// New entries go to a small map that is copied; when it has grown past an
-// eighth of the large one the two become one. So an entry copies at most an
-// eighth of the set, and reading costs two lookups at most.
+// It is 256 sorted slices, chosen by a hash's first byte: an entry costs 20
+// bytes, adding one copies a 256th of the set, and asking is a binary search.
 type Set struct {
-	large map[Key]time.Time // entry -> until
-	small map[Key]time.Time
-	seq   int64
+	shards [256][]record
+	count  int
 }
 
-const smallSet = 256
-
-// Full returns the set of exactly these entries, at seq.
-func Full(entries []Entry, seq int64) *Set {
-	s := &Set{large: make(map[Key]time.Time, len(entries)), seq: seq}
-	for _, e := range entries {
-		s.large[Key{e.Kind, e.Key}] = e.Until
-	}
-	return s
+type record struct {
+	hash  Hash
+	leave uint32 // seconds on CLOCK_BOOTTIME after which nobody can hold what it ends
 }
 
-// With returns the set with further entries, at seq, without those whose time
-// had passed at now.
-func (s *Set) With(entries []Entry, seq int64, now time.Time) *Set {
-	next := &Set{large: s.large, small: maps.Clone(s.small), seq: seq}
-	if next.small == nil {
-		next.small = make(map[Key]time.Time, len(entries))
-	}
-	for _, e := range entries {
-		next.small[Key{e.Kind, e.Key}] = e.Until
-	}
-	if len(next.small) > max(smallSet, len(next.large)/8) {
-		next.merge(now)
-	}
-	return next
-}
+func (r record) compare(hash Hash) int { return bytes.Compare(r.hash[:], hash[:]) }
 
-func (s *Set) merge(now time.Time) {
-	merged := make(map[Key]time.Time, len(s.large)+len(s.small))
-	for _, part := range []map[Key]time.Time{s.large, s.small} {
-		for key, until := range part {
-			if now.Before(until) {
-				merged[key] = until
-			}
-		}
-	}
-	s.large, s.small = merged, nil
-}
-
-// Has reports whether key is revoked.
-func (s *Set) Has(key Key) bool {
-	if _, found := s.small[key]; found {
-		return true
-	}
-	_, found := s.large[key]
+// Has reports whether something is revoked.
+func (s *Set) Has(hash Hash) bool {
+	_, found := slices.BinarySearchFunc(s.shards[hash[0]], hash, record.compare)
 	return found
 }
 
-// Seq is the newest entry that the set has seen.
-func (s *Set) Seq() int64 { return s.seq }
-
 // Len is the number of entries held.
-func (s *Set) Len() int { return len(s.large) + len(s.small) }
+func (s *Set) Len() int { return s.count }
+
+// With returns the set with further entries, which stay for their life from
+// now, a moment on CLOCK_BOOTTIME.
+func (s *Set) With(entries []Entry, now time.Duration) *Set {
+	next := *s
+	var added [256][]record
+	for _, e := range entries {
+		life := e.Life
+		if life <= 0 {
+			life = Life(CallMost)
+		}
+		r := record{e.What().Hash(), uint32((now+life)/time.Second) + 1} //nolint:gosec // 136 years of uptime
+		added[r.hash[0]] = append(added[r.hash[0]], r)
+	}
+	for i := range added {
+		if len(added[i]) > 0 {
+			next.shards[i] = merged(s.shards[i], added[i])
+			next.count += len(next.shards[i]) - len(s.shards[i])
+		}
+	}
+	return &next
+}
+
+// merged is both, sorted; of two records of one hash the one that stays longer.
+func merged(old, added []record) []record {
+	out := make([]record, 0, len(old)+len(added))
+	out = append(append(out, old...), added...)
+	slices.SortFunc(out, func(a, b record) int {
+		if c := a.compare(b.hash); c != 0 {
+			return c
+		}
+		return int(b.leave) - int(a.leave)
+	})
+	return slices.Clip(slices.CompactFunc(out, func(a, b record) bool { return a.hash == b.hash }))
+}
+
+// Without returns the set without the entries whose time is over at now, a
+// moment on CLOCK_BOOTTIME; the same set when there are none.
+func (s *Set) Without(now time.Duration) *Set {
+	passed := func(r record) bool { return time.Duration(r.leave)*time.Second < now }
+	next := *s
+	for i, shard := range s.shards {
+		if !slices.ContainsFunc(shard, passed) {
+			continue
+		}
+		next.shards[i] = slices.Clip(slices.DeleteFunc(slices.Clone(shard), passed))
+		next.count -= len(shard) - len(next.shards[i])
+	}
+	if next.count == s.count {
+		return s
+	}
+	return &next
+}

@@ -150,8 +150,8 @@ func (s *Store) keyCheck(ctx context.Context) (check string, err error) {
 func (s *Store) found(ctx context.Context) error {
 	return s.transact(ctx, s.writer, nil, func(tx conn) error {
 		_, err := tx.exec(`
-			INSERT INTO meta (id, database_id, epoch, revision, seq, dropped_seq, key_check, lease, checked_at)
-			VALUES (1, $1, 1, 0, 0, 0, $2, 0, $3)
+			INSERT INTO meta (id, database_id, epoch, revision, seq, dropped_seq, key_check, checked_at)
+			VALUES (1, $1, 1, 0, 0, 0, $2, $3)
 			ON CONFLICT (id) DO NOTHING`,
 			rand.Text(), s.seal(nil, keyCheckPlace), micros(s.now()))
 		return err

@@ -18,14 +18,15 @@ func nextSeq(tx conn) (seq int64, err error) {
 
 // appendEntry writes an entry whose Seq is nextSeq's.
 func appendEntry(tx conn, e revocation.Entry) error {
-	_, err := tx.exec(`INSERT INTO revocations (seq, kind, key, server_id, until_time) VALUES ($1, $2, $3, $4, $5)`,
-		e.Seq, int64(e.Kind), e.Key, e.Server.String(), micros(e.Until))
+	_, err := tx.exec(`INSERT INTO revocations (seq, kind, key, server_id, until_time, life) VALUES ($1, $2, $3, $4, $5, $6)`,
+		e.Seq, int64(e.Kind), e.Key, e.Server.String(), micros(e.Until), e.Life.Microseconds())
 	return err
 }
 
-// until is when an entry made now may leave.
-func (s *Store) until(callLimit time.Duration) time.Time {
-	return s.now().Add(revocation.Life(callLimit)).UTC().Truncate(time.Microsecond)
+// begin gives an entry that is made now its life.
+func (s *Store) begin(e *revocation.Entry, callLimit time.Duration) {
+	e.Life = revocation.Life(callLimit)
+	e.Until = s.now().Add(e.Life).UTC().Truncate(time.Microsecond)
 }
 
 // Position is the newest entry ever made, whether it is still kept or not.
@@ -46,7 +47,7 @@ func (s *Store) RevocationsSince(ctx context.Context, seq int64, limit int) ([]r
 		e, err := scanEntry(row)
 		out = append(out, e)
 		return err
-	}, `SELECT seq, kind, key, server_id, until_time FROM revocations WHERE seq > $1 ORDER BY seq LIMIT $2`,
+	}, `SELECT seq, kind, key, server_id, until_time, life FROM revocations WHERE seq > $1 ORDER BY seq LIMIT $2`,
 		seq, atMost(limit))
 	if err != nil {
 		return nil, failed("reading revocations", err)
@@ -57,15 +58,15 @@ func (s *Store) RevocationsSince(ctx context.Context, seq int64, limit int) ([]r
 func scanEntry(row scan) (revocation.Entry, error) {
 	var e revocation.Entry
 	var server string
-	var until int64
-	if err := row(&e.Seq, &e.Kind, &e.Key, &server, &until); err != nil {
+	var until, life int64
+	if err := row(&e.Seq, &e.Kind, &e.Key, &server, &until, &life); err != nil {
 		return e, err
 	}
 	var err error
 	if e.Server, err = identity.ParseServerID(server); err != nil {
 		return e, fault{err}
 	}
-	e.Until = timeOf(until)
+	e.Until, e.Life = timeOf(until), time.Duration(life)*time.Microsecond
 	return e, nil
 }
 
@@ -84,46 +85,32 @@ func (s *Store) OldestRevocation(ctx context.Context) (int64, error) {
 func (s *Store) DropRevocations(ctx context.Context, before time.Time) (int64, error) {
 	at := micros(earlier(before, s.now()))
 	var dropped int64
-	err := s.write(ctx, "dropping revocations", func(tx conn) error {
-		var highest int64
-		err := tx.row(`SELECT COALESCE(MAX(seq), 0) FROM revocations WHERE until_time <= $1`, at)(&highest)
-		if err != nil || highest == 0 {
+	for {
+		var n int64
+		err := s.write(ctx, "dropping revocations", func(tx conn) (err error) {
+			n, err = dropOldest(tx, at)
 			return err
-		}
-		_, err = tx.exec(`UPDATE meta SET dropped_seq = $1 WHERE id = 1 AND dropped_seq < $1`, highest)
+		})
 		if err != nil {
-			return err
+			return dropped, err
 		}
-		dropped, err = tx.exec(`DELETE FROM revocations WHERE until_time <= $1 AND seq <= $2`, at, highest)
-		return err
-	})
+		if dropped += n; n < rowsPerWrite {
+			return dropped, nil
+		}
+	}
+}
+
+// dropOldest drops what leaves first, so few that no delete has to wait for it.
+func dropOldest(tx conn, at int64) (int64, error) {
+	const oldest = `SELECT seq FROM revocations WHERE until_time <= $1 ORDER BY until_time LIMIT $2`
+	var highest int64
+	err := tx.row(`SELECT COALESCE(MAX(seq), 0) FROM (`+oldest+`) AS oldest`, at, rowsPerWrite)(&highest)
+	if err != nil || highest == 0 {
+		return 0, err
+	}
+	_, err = tx.exec(`UPDATE meta SET dropped_seq = $1 WHERE id = 1 AND dropped_seq < $1`, highest)
 	if err != nil {
 		return 0, err
 	}
-	return dropped, nil
-}
-
-// NoteLease keeps that control gives leases of this length, beside longer ones
-// that earlier controls gave, and returns the longest of those: 0 at the first
-// start. A control that has just started has to wait so long for replicas that
-// it does not know yet, and then calls SettleLease.
-func (s *Store) NoteLease(ctx context.Context, lease time.Duration) (before time.Duration, err error) {
-	err = s.write(ctx, "noting the lease", func(tx conn) error {
-		var micros int64
-		if err := tx.row(`SELECT lease FROM meta WHERE id = 1`)(&micros); err != nil {
-			return err
-		}
-		before = time.Duration(micros) * time.Microsecond
-		_, err := tx.exec(`UPDATE meta SET lease = $1 WHERE id = 1`, max(lease, before).Microseconds())
-		return err
-	})
-	return before, err
-}
-
-// SettleLease keeps that no lease is longer than this one any more.
-func (s *Store) SettleLease(ctx context.Context, lease time.Duration) error {
-	return s.write(ctx, "noting the lease", func(tx conn) error {
-		_, err := tx.exec(`UPDATE meta SET lease = $1 WHERE id = 1`, lease.Microseconds())
-		return err
-	})
+	return tx.exec(`DELETE FROM revocations WHERE seq <= $3 AND seq IN (`+oldest+`)`, at, rowsPerWrite, highest)
 }

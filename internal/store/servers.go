@@ -196,7 +196,7 @@ func (s *Store) DeleteServer(ctx context.Context, id identity.ServerID) (revocat
 		if err != nil {
 			return err
 		}
-		entry.Until = s.until(time.Duration(callLimit) * time.Microsecond)
+		s.begin(&entry, time.Duration(callLimit)*time.Microsecond)
 		return appendEntry(tx, entry)
 	})
 	if err != nil {

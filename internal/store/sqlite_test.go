@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -103,7 +104,7 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"another key", founded, [32]byte{9}, store.ErrKey, "key"},
 		{"no key", founded, [32]byte{}, store.ErrKey, "zeros"},
-		{"a newer database", newer, testKey, store.ErrNewer, "its version is 999, this program knows up to 1"},
+		{"a newer database", newer, testKey, store.ErrNewer, "its version is 999, this program knows up to 2"},
 		{"no directory", func(*testing.T, string) {}, testKey, store.ErrUnavailable, "nothing was changed"},
 		{"another kind of file", garbage, testKey, store.ErrUnavailable, "nothing was changed"},
 	} {
@@ -193,12 +194,19 @@ func wantUnavailable(t *testing.T, s *store.Store, srv store.Server, tok store.A
 	_, err2 := s.UpdateServer(t.Context(), srv.ID, func(s *store.Server) error { s.Name = long; return nil }, nil)
 	_, err3 := s.CreateToken(t.Context(), store.AccessToken{Server: srv.ID, Name: long, Digest: token.Digest{2}})
 	err4 := s.AddDecisions(t.Context(), []store.DecisionRecord{{RequestID: long, JSON: []byte("{}")}})
-	errs := []error{err1, err2, err3, err4}
+	errReplica := s.ListReplica(t.Context(), long, time.Minute, false)
+	errs := []error{err1, err2, err3, err4, errReplica}
 	if readOnly := s.Check(t.Context()); readOnly != nil { // a full one can still do these
 		_, err5 := s.DeleteServer(t.Context(), srv.ID)
 		_, err6 := s.DeleteToken(t.Context(), srv.ID, tok.ID)
 		_, err7 := s.Keys(t.Context())
-		errs = append(errs, readOnly, err5, err6, err7)
+		at, err8 := s.Reached(t.Context())
+		if err8 != nil {
+			t.Error(err8)
+		}
+		_, err9 := s.AcceptRestore(t.Context(), store.Restore{Seen: at, All: true})
+		err10, err11 := s.DropReplica(t.Context(), "a"), s.DropOwnReplicas(t.Context())
+		errs = append(errs, readOnly, err5, err6, err7, err9, err10, err11)
 	}
 	for i, err := range errs {
 		if !errors.Is(err, store.ErrUnavailable) || !strings.HasSuffix(err.Error(), "nothing was changed") {
@@ -219,10 +227,11 @@ func state(t *testing.T, s *store.Store) string {
 	entries, err5 := s.RevocationsSince(t.Context(), 0, 0)
 	tokens, _, err6 := s.Tokens(t.Context(), servers[0].ID, store.Page{})
 	headers, _, err7 := s.UpstreamHeaders(t.Context(), servers[0].ID)
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7); err != nil {
+	replicas, err8 := s.Replicas(t.Context())
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8); err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintln(servers, at, revision, changes, entries, tokens, headers)
+	return fmt.Sprintln(servers, at, revision, changes, entries, tokens, headers, replicas)
 }
 
 func TestDamagedPagesAreFaultsNotAnswers(t *testing.T) {

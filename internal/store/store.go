@@ -1,5 +1,6 @@
 // Package store is where control keeps what must survive it: servers, access
-// tokens, keys, the revocation log and the newest decision records.
+// tokens, keys, the revocation log, who may hold a lease, and the newest
+// decision records.
 //
 // It is a step of the admin flow: control changes it, one transaction at a
 // time, and everybody else hears of it by number.
@@ -9,13 +10,14 @@
 //     the row of changes that says what to read again.
 //   - A seq is one entry of the revocation log. The transaction that removes a
 //     credential raises meta.seq and writes the entry.
-//   - Making an access token, noting its use and keeping decision records take
-//     neither: a token is resolved by its digest when it is first seen.
+//   - Making an access token, noting its use, listing a replica and keeping
+//     decision records take neither: a token is resolved by its digest when it
+//     is first seen.
 //
 // Both numbers come from one row that stays locked until the transaction ends:
 // their order is the order of commits, without gaps, and nobody sees a number
-// before what it stands for. What a method acknowledged survives a kill and a
-// loss of power.
+// before what it stands for; AcceptRestore alone leaves some out. What a
+// method acknowledged survives a kill and a loss of power.
 //
 // The store trusts its caller to have checked what it stores, and whoever can
 // write the database file: that is enough to grant anything. Who can only read

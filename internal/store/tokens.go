@@ -137,7 +137,7 @@ func (s *Store) DeleteToken(ctx context.Context, server identity.ServerID, id st
 		if err != nil {
 			return err
 		}
-		entry.Until = s.until(time.Duration(callLimit) * time.Microsecond)
+		s.begin(&entry, time.Duration(callLimit)*time.Microsecond)
 		return appendEntry(tx, entry)
 	})
 	if err != nil {

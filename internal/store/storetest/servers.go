@@ -144,7 +144,7 @@ func testDeleteServer(t *testing.T, engine New) {
 	entry, err := s.DeleteServer(t.Context(), a.ID)
 	wantErr(t, err, nil)
 	wantEqual(t, "entry", entry, revocation.Entry{
-		Seq: 1, Kind: revocation.KindServer, Key: a.ID.String(), Server: a.ID, Until: clock.now().Add(15 * time.Minute),
+		Seq: 1, Kind: revocation.KindServer, Key: a.ID.String(), Server: a.ID, Until: clock.now().Add(15 * time.Minute), Life: 15 * time.Minute,
 	})
 	_, err = s.DeleteServer(t.Context(), a.ID)
 	wantErr(t, err, store.ErrNotFound)

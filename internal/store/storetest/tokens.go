@@ -112,7 +112,7 @@ func testDeleteToken(t *testing.T, s *store.Store, clock *clock, server, other i
 	wantErr(t, err, nil)
 	want := revocation.Entry{
 		Seq: before + 1, Kind: revocation.KindAccessToken, Key: made.ID, Server: server,
-		Until: clock.now().Add(revocation.Life(store.DefaultCallLimit)),
+		Until: clock.now().Add(revocation.Life(store.DefaultCallLimit)), Life: revocation.Life(store.DefaultCallLimit),
 	}
 	wantEqual(t, "entry", got, want)
 	list, err := s.RevocationsSince(t.Context(), before, 10)

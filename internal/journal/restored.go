@@ -1,0 +1,38 @@
+package journal
+
+import (
+	"fmt"
+
+	"github.com/arbiter-gateway/arbiter/internal/store"
+)
+
+// RestoredError says that a database was put back to an older state.
+type RestoredError struct {
+	Seen store.Reached // how far it was
+	Now  store.Reached // how far it is
+}
+
+// Error names both positions and the way out.
+func (e *RestoredError) Error() string {
+	return fmt.Sprintf("the database was put back to an older state: it is at %s, and has been at %s; "+
+		"what was deleted in between would be valid again. Nothing is served from it before `arbiter store accept-restore`",
+		Describe(e.Now), Describe(e.Seen))
+}
+
+// Describe says how far a database is, to a person.
+func Describe(at store.Reached) string {
+	return fmt.Sprintf("epoch %d, seq %d, revision %d", at.Epoch, at.Seq, at.Revision)
+}
+
+// Restored reports, as a *RestoredError, that a database is behind what was
+// seen of it, in any of its numbers. Another database is not an older one, and
+// neither is one of which nothing was seen.
+func Restored(seen, now store.Reached) error {
+	if seen.Database != now.Database {
+		return nil
+	}
+	if now.Epoch < seen.Epoch || now.Seq < seen.Seq || now.Revision < seen.Revision {
+		return &RestoredError{Seen: seen, Now: now}
+	}
+	return nil
+}

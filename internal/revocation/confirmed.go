@@ -1,0 +1,115 @@
+package revocation
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+// wait is a change that control waits for.
+type wait struct {
+	change Change
+	begun  time.Time
+	open   map[string]time.Time // replica -> when it can no longer accept without the change
+	result Result
+}
+
+// Confirmed waits until every replica that was listed after a change was
+// committed has confirmed it, or can no longer accept anything because its
+// lease has run out. It is called after the commit and, for settings, after the
+// push. When ctx ends first, the replicas that are still open count as missing,
+// and may still accept: the error is the context's.
+func (h *Hub) Confirmed(ctx context.Context, change Change) (Result, error) {
+	h.Wake()
+	w := h.list(change)
+	for {
+		changed, next := h.settle(w)
+		if len(w.open) == 0 {
+			return w.result, nil
+		}
+		timer := time.NewTimer(next.Sub(h.cfg.Now()))
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			w.result.Missing = slices.Sorted(maps.Keys(w.open))
+			return w.result, ctx.Err()
+		}
+		timer.Stop()
+	}
+}
+
+// list begins to wait: for everyone who is listed now, after the commit. Who is
+// listed later gets its set and settings later than that.
+func (h *Hub) list(change Change) *wait {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := &wait{change: change, begun: h.cfg.Now(), open: map[string]time.Time{}}
+	for name, r := range h.replicas {
+		if h.gone(r) {
+			continue
+		}
+		// A lease that is given from now on needs the entry: it was read after
+		// the commit. It needs the settings when they are due.
+		until := r.leaseUntil
+		if change.Seq == 0 {
+			until = later(until, w.begun.Add(h.cfg.Grace+h.cfg.Lease))
+		}
+		w.open[name] = until
+	}
+	w.result.Replicas = len(w.open)
+	return w
+}
+
+// settle moves replicas that confirmed, or can accept nothing, from open into
+// the result. It returns what announces the next change, and when the next
+// lease is over.
+func (h *Hub) settle(w *wait) (changed <-chan struct{}, next time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, until := range w.open {
+		r := h.replicas[name]
+		over := r == nil || h.gone(r) || !h.cfg.Now().Before(until)
+		switch {
+		case r != nil && r.refuses(w.change) && (r.revision >= w.change.Revision || over):
+			w.result.Confirmed++
+			w.result.StreamsEnded += r.cutFor(w.change)
+			delete(w.open, name)
+		case over:
+			w.result.Missing = append(w.result.Missing, name)
+			delete(w.open, name)
+		default:
+			if r.links == 0 && r.leaseUntil.Before(until) {
+				until = r.leaseUntil
+			}
+			if next.IsZero() || until.Before(next) {
+				next = until
+			}
+		}
+	}
+	slices.Sort(w.result.Missing)
+	w.result.Took = h.cfg.Now().Sub(w.begun)
+	return h.changed, next
+}
+
+// refuses reports whether the replica has confirmed what a change ends: an
+// entry alone does it, whatever the settings say. Hub.mu is held.
+func (r *replica) refuses(c Change) bool {
+	if c.Seq > 0 {
+		return r.confirmed >= c.Seq
+	}
+	return r.revision >= c.Revision
+}
+
+// cutFor is how many live streams the replica has cut for a change, and not for
+// an earlier one of the same key. Hub.mu is held.
+func (r *replica) cutFor(c Change) (streams int64) {
+	for _, e := range r.ended {
+		if e.key == c.What && (c.Seq > 0 && e.seq >= c.Seq || c.Revision > 0 && e.revision >= c.Revision) {
+			streams += e.streams
+		}
+	}
+	return streams
+}
