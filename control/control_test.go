@@ -288,6 +288,15 @@ func TestControlService(t *testing.T) {
 			t.Errorf("last used %v, %v", got.LastUsedAt, err)
 		}
 	})
+	t.Run("so does what is used without a record", func(t *testing.T) {
+		at := time.Now().UTC().Truncate(time.Second).Add(time.Hour)
+		if _, err := f.control.Record(t.Context(), &pb.RecordRequest{Used: []*pb.Used{{Credential: made.ID, UnixMs: at.UnixMilli()}}}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.store.Token(t.Context(), srv.ID, made.ID); err != nil || !got.LastUsedAt.Equal(at) {
+			t.Errorf("last used %v, %v", got.LastUsedAt, err)
+		}
+	})
 	for _, row := range []struct {
 		name string
 		do   func() error

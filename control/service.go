@@ -21,7 +21,7 @@ type service struct {
 	control *Control
 }
 
-const recordsAtOnce = 4096
+const recordsAtOnce = 8192
 
 // Resolve implements pb.ControlServer. Row and position are read in one
 // transaction, so the answer is as old as its seq says.
@@ -69,13 +69,16 @@ func (s *service) UpstreamHeaders(ctx context.Context, in *pb.UpstreamHeadersReq
 // Record implements pb.ControlServer: the newest records are kept for explain,
 // and tell when a token was last used.
 func (s *service) Record(ctx context.Context, in *pb.RecordRequest) (*pb.RecordResponse, error) {
-	if len(in.GetRecords()) > recordsAtOnce {
+	if len(in.GetRecords()) > recordsAtOnce || len(in.GetUsed()) > recordsAtOnce {
 		return nil, status.Error(codes.InvalidArgument, "too many records at once")
 	}
 	var (
 		kept []store.DecisionRecord
 		used = map[string]time.Time{}
 	)
+	for _, u := range in.GetUsed() {
+		used[u.GetCredential()] = time.UnixMilli(u.GetUnixMs())
+	}
 	for _, line := range in.GetRecords() {
 		var head struct {
 			RequestID  string    `json:"request_id"`

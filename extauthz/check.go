@@ -166,14 +166,12 @@ func (s *Server) live(server identity.ServerID, credential revocation.Hash, expi
 // judgeLive asks what has to hold at every use of a credential, whatever a
 // cache remembers of it.
 func (s *Server) judgeLive(snap *Snapshot, server identity.ServerID, credential revocation.Hash, expires time.Time) error {
-	revoked := s.revoked.Known()
-	if revoked.Has(credential) || revoked.Has(serverKey(server).Hash()) {
+	revoked, srv := s.revoked.Known(), snap.servers.find(server)
+	switch {
+	case revoked.Has(credential), srv != nil && revoked.Has(srv.hash):
 		return deny(reasonRevoked)
-	}
-	if !expires.IsZero() && !s.revoked.Now().Before(expires) {
+	case !expires.IsZero() && !s.revoked.Now().Before(expires):
 		return deny(reasonExpired)
-	}
-	switch srv := snap.servers.find(server); {
 	case srv == nil:
 		return deny(reasonUnknown)
 	case !srv.enabled:

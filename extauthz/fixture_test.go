@@ -59,6 +59,7 @@ type fakeControl struct {
 	entries      []revocation.Entry
 	broken       error      // what Resolve answers instead
 	records      [][][]byte // batches that came, while they are kept
+	used         map[string]bool
 	keepsRecords bool
 	asked        int
 	waiting      bool          // UpstreamHeaders was asked
@@ -98,6 +99,9 @@ func (c *fakeControl) Record(_ context.Context, in *pb.RecordRequest) (*pb.Recor
 	defer c.mu.Unlock()
 	if c.keepsRecords {
 		c.records = append(c.records, in.GetRecords())
+		for _, u := range in.GetUsed() {
+			c.used[u.GetCredential()] = true
+		}
 	}
 	return &pb.RecordResponse{}, nil
 }
@@ -158,7 +162,7 @@ func (b *syncBuffer) String() string {
 func newFixture(t testing.TB, servers ...*pb.Server) *fixture {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	control := &fakeControl{tokens: map[token.Digest]*pb.ResolveResponse{}, headers: map[string]*pb.UpstreamHeadersResponse{}}
+	control := &fakeControl{used: map[string]bool{}, tokens: map[token.Digest]*pb.ResolveResponse{}, headers: map[string]*pb.UpstreamHeadersResponse{}}
 	f := &fixture{t: t, control: control, records: new(syncBuffer), registry: prometheus.NewRegistry()}
 	f.hub = revocation.NewHub(revocation.HubConfig{
 		Log: control, Roster: noRoster{}, Lease: 15 * time.Second, Slog: log,

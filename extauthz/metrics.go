@@ -49,6 +49,9 @@ func newMetrics(s *Server, registry prometheus.Registerer) (*metrics, error) {
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "arbiter_records_dropped_total", Help: "Decision records that were not kept somewhere.",
 		}, func() float64 { return float64(s.records.dropped.Load()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "arbiter_records_unsent_total", Help: "Decision records that are in the local log only: more than control is sent.",
+		}, func() float64 { return float64(s.records.unsent.Load()) }),
 	}
 	for _, c := range append(gauges, m.decisions, m.duration, m.replaced, m.cut, m.panics) {
 		if err := registry.Register(c); err != nil {

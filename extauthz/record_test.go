@@ -65,13 +65,12 @@ func TestRecordsKeepANameThatIsCutInsideALetter(t *testing.T) {
 // A sink that hangs fills the queue, by number or by bytes; then no record is
 // no allow. What was dropped is counted, and once the sink goes on, so do we.
 func TestRequiredDecisionLogThatHangs(t *testing.T) {
-	call := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
-	long := strings.Replace(call, "tools/list", strings.Repeat("y", 250), 1)
+	long := `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("y", 250) + `"}`
 	for _, row := range []struct {
 		name, body string
 		most       int // queued
 	}{
-		{"short records", call, 8192},
+		{"short records", "", 8192}, // without a body: denied, and recorded all the same
 		{"long records", "[" + strings.Repeat(long+",", 31) + long + "]", (8 << 20) / 8000},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -87,34 +86,38 @@ func TestRequiredDecisionLogThatHangs(t *testing.T) {
 				t.Fatal(err)
 			}
 			in := rpcCall(srv.GetId(), value, row.body)
+			if row.body == "" {
+				in = in.without("authorization")
+			}
 			f.records.mu.Lock() // the sink hangs
-			allowed := 0
-			for ; allowed <= 2*row.most; allowed++ { // one queue, and what the sink hangs with
+			answered := 0
+			for ; answered <= 2*row.most; answered++ { // one queue, and what the sink hangs with
 				if _, err := f.check(in); err != nil {
 					break
 				}
 			}
 			f.records.mu.Unlock()
-			if allowed == 0 || allowed > 2*row.most {
-				t.Errorf("%d requests were allowed without a record", allowed)
+			if answered == 0 || answered > 2*row.most {
+				t.Errorf("%d requests were answered without a record", answered)
 			}
 			if got := metric(t, f, "arbiter_records_dropped_total"); got == 0 {
 				t.Error("nothing is counted as dropped")
 			}
 			f.eventually("requests pass again", func() bool { _, err := f.check(in); return err == nil })
-			f.eventually("the queued ones are written", func() bool { return strings.Count(f.records.String(), "\n") >= allowed })
+			f.eventually("the queued ones are written", func() bool { return strings.Count(f.records.String(), "\n") >= answered })
 		})
 	}
 }
 
-// Control gets each record as one value, in frames that its gRPC takes.
+// Control gets each record as one value, in frames that its gRPC takes. Of what
+// is allowed it gets a share, and who used what it was not sent.
 func TestRecordsReachControl(t *testing.T) {
 	srv := newServer()
 	f := newFixture(t, srv)
 	f.control.mu.Lock()
 	f.control.keepsRecords = true
 	f.control.mu.Unlock()
-	_, value := f.token(srv.GetId())
+	id, value := f.token(srv.GetId())
 	long := `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("y", 250) + `"}`
 	in := rpcCall(srv.GetId(), value, "["+strings.Repeat(long+",", 31)+long+"]")
 	const asked = 300
@@ -122,14 +125,14 @@ func TestRecordsReachControl(t *testing.T) {
 		f.mustCheck(in)
 	}
 	count := 0
-	f.eventually("all records have come", func() bool {
+	f.eventually("control has what it gets", func() bool {
 		f.control.mu.Lock()
 		defer f.control.mu.Unlock()
 		count = 0
 		for _, batch := range f.control.records {
 			count += len(batch)
 		}
-		return count >= asked
+		return count+int(metric(t, f, "arbiter_records_unsent_total")) >= asked
 	})
 	f.control.mu.Lock()
 	defer f.control.mu.Unlock()
@@ -145,8 +148,15 @@ func TestRecordsReachControl(t *testing.T) {
 			t.Errorf("a batch of %d bytes", size)
 		}
 	}
-	if count != asked {
-		t.Errorf("%d records came for %d requests", count, asked)
+	unsent := int(metric(t, f, "arbiter_records_unsent_total"))
+	if count+unsent != asked || count == 0 {
+		t.Errorf("%d records came and %d did not, for %d requests", count, unsent, asked)
+	}
+	if strings.Count(f.records.String(), "\n") != asked {
+		t.Error("the local log does not have all")
+	}
+	if unsent > 0 && !f.control.used[id] {
+		t.Error("control does not know that the token was used")
 	}
 }
 

@@ -17,10 +17,13 @@ const (
 	recordQueue  = 8192                 // records
 	recordMemory = 8 << 20              // and bytes of them: a batch of long names makes a long record
 	recordGather = 2 * time.Millisecond // how long a record waits for others, to be written with them
-	recordBatch  = 512                  // records sent at once
-	recordFrame  = 1 << 20              // and bytes of them
 	recordFlush  = 100 * time.Millisecond
 	recordSend   = 2 * time.Second
+
+	// What control is sent in one recordFlush at the most.
+	recordAllows   = 32
+	recordRefusals = 128
+	recordFrame    = 1 << 20 // bytes
 )
 
 // recorder writes records to the local sink and, in batches, to control.
@@ -33,6 +36,7 @@ type recorder struct {
 	control pb.ControlClient
 	slog    *slog.Logger
 	dropped atomic.Int64
+	unsent  atomic.Int64  // in the sink, and more than control is sent
 	broken  atomic.Bool   // the sink could not be written
 	wake    chan struct{} // there are records; one signal is enough
 
@@ -42,8 +46,15 @@ type recorder struct {
 
 // lines are records, each behind the other, each with its line break.
 type lines struct {
-	text []byte
-	ends []int // of each in text
+	text  []byte
+	marks []mark // one each
+}
+
+// mark says of a record where it ends in the text, and what it is about.
+type mark struct {
+	end        int
+	credential string // the id, of an allowed request; "" of others
+	unixMs     int64
 }
 
 func newRecorder(sink io.Writer, control pb.ControlClient, log *slog.Logger) *recorder {
@@ -54,7 +65,11 @@ func newRecorder(sink io.Writer, control pb.ControlClient, log *slog.Logger) *re
 func (r *recorder) offer(record *Record) bool {
 	var space [1024]byte
 	line := append(record.Append(space[:0]), '\n')
-	waiting, ok := r.put(line)
+	m := mark{unixMs: record.Timestamp.UnixMilli()}
+	if record.Outcome == outcomeAllow {
+		m.credential = record.Credential
+	}
+	waiting, ok := r.put(line, m)
 	if !ok {
 		r.dropped.Add(1)
 	}
@@ -68,15 +83,16 @@ func (r *recorder) offer(record *Record) bool {
 }
 
 // put queues a line behind the waiting ones, or says that there are too many.
-func (r *recorder) put(line []byte) (waiting int, ok bool) {
+func (r *recorder) put(line []byte, m mark) (waiting int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	waiting = len(r.queue.ends)
+	waiting = len(r.queue.marks)
 	if waiting == recordQueue || len(r.queue.text)+len(line) > recordMemory {
 		return waiting, false
 	}
 	r.queue.text = append(r.queue.text, line...)
-	r.queue.ends = append(r.queue.ends, len(r.queue.text))
+	m.end = len(r.queue.text)
+	r.queue.marks = append(r.queue.marks, m)
 	return waiting, true
 }
 
@@ -85,13 +101,13 @@ func (r *recorder) take() lines {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	taken := r.queue
-	r.queue = lines{text: make([]byte, 0, len(taken.text)), ends: make([]int, 0, len(taken.ends))} // as many come again
+	r.queue = lines{text: make([]byte, 0, len(taken.text)), marks: make([]mark, 0, len(taken.marks))} // as many come again
 	return taken
 }
 
 // run writes until ctx ends and then what is still queued.
 func (r *recorder) run(ctx context.Context) error {
-	batches := make(chan [][]byte, 16)
+	batches := make(chan *pb.RecordRequest, 16)
 	var group errgroup.Group
 	group.Go(func() error {
 		for batch := range batches {
@@ -105,12 +121,13 @@ func (r *recorder) run(ctx context.Context) error {
 }
 
 // write takes records from the queue to the sink and cuts them into batches.
-func (r *recorder) write(ctx context.Context, batches chan<- [][]byte) {
+func (r *recorder) write(ctx context.Context, batches chan<- *pb.RecordRequest) {
 	ticker := time.NewTicker(recordFlush)
 	defer ticker.Stop()
 	gathered := time.NewTimer(recordGather)
 	defer gathered.Stop()
-	out := batcher{to: batches, dropped: &r.dropped}
+	out := batcher{to: batches, dropped: &r.dropped, unsent: &r.unsent}
+	out.flush()
 	for {
 		select {
 		case <-r.wake:
@@ -128,57 +145,82 @@ func (r *recorder) write(ctx context.Context, batches chan<- [][]byte) {
 
 // store writes lines to the sink and returns those that it took: all or none.
 func (r *recorder) store(taken lines) lines {
-	if len(taken.ends) == 0 {
+	if len(taken.marks) == 0 {
 		return lines{}
 	}
 	_, err := r.sink.Write(taken.text)
 	if wasBroken := r.broken.Swap(err != nil); err != nil && !wasBroken {
-		r.slog.Error("decision records cannot be written", "records", len(taken.ends), "error", err)
+		r.slog.Error("decision records cannot be written", "records", len(taken.marks), "error", err)
 	}
 	if err != nil {
-		r.dropped.Add(int64(len(taken.ends)))
+		r.dropped.Add(int64(len(taken.marks)))
 		return lines{}
 	}
 	return taken
 }
 
-func (r *recorder) send(ctx context.Context, batch [][]byte) {
+func (r *recorder) send(ctx context.Context, batch *pb.RecordRequest) {
 	ctx, cancel := context.WithTimeout(ctx, recordSend)
 	defer cancel()
-	if _, err := r.control.Record(ctx, &pb.RecordRequest{Records: batch}); err != nil {
-		r.dropped.Add(int64(len(batch)))
+	if _, err := r.control.Record(ctx, batch); err != nil {
+		r.dropped.Add(int64(len(batch.GetRecords())))
 	}
 }
 
-// batcher cuts records into batches for control.
+// batcher picks what control is told of, in batches. What is allowed most of
+// the time is a stream that nobody reads through a database: of that control
+// gets a share, and when each credential was used last. The sink has it all.
 type batcher struct {
-	to      chan<- [][]byte
-	dropped *atomic.Int64
-	batch   [][]byte
-	size    int // of batch, in bytes
+	to              chan<- *pb.RecordRequest
+	dropped, unsent *atomic.Int64
+
+	batch            *pb.RecordRequest
+	size             int // of batch, in bytes
+	allowed, refused int // in batch
+	used             map[string]int64
 }
 
+// add takes what the sink has taken.
 func (b *batcher) add(taken lines) {
 	from := 0
-	for _, end := range taken.ends {
-		b.batch = append(b.batch, taken.text[from:end-1]) // without its line break
-		b.size += end - from
-		from = end
-		if len(b.batch) == recordBatch || b.size > recordFrame {
+	for _, m := range taken.marks {
+		line := taken.text[from : m.end-1] // without its line break
+		from = m.end
+		if !b.wants(m) {
+			b.unsent.Add(1)
+			continue
+		}
+		b.batch.Records = append(b.batch.Records, line)
+		if b.size += len(line); b.size > recordFrame {
 			b.flush()
 		}
 	}
 }
 
-// flush hands the batch on, or drops it: the sink is the log.
+// wants reports whether there is room for a record in this batch.
+func (b *batcher) wants(m mark) bool {
+	if m.credential == "" {
+		b.refused++
+		return b.refused <= recordRefusals
+	}
+	if b.allowed++; b.allowed <= recordAllows {
+		return true
+	}
+	b.used[m.credential] = m.unixMs
+	return false
+}
+
+// flush hands the batch on, or drops it, and begins another.
 func (b *batcher) flush() {
-	if len(b.batch) == 0 {
-		return
+	for credential, at := range b.used {
+		b.batch.Used = append(b.batch.Used, &pb.Used{Credential: credential, UnixMs: at})
 	}
-	select {
-	case b.to <- b.batch:
-	default:
-		b.dropped.Add(int64(len(b.batch)))
+	if len(b.batch.GetRecords())+len(b.batch.GetUsed()) > 0 {
+		select {
+		case b.to <- b.batch:
+		default:
+			b.dropped.Add(int64(len(b.batch.GetRecords())))
+		}
 	}
-	b.batch, b.size = nil, 0
+	b.batch, b.size, b.allowed, b.refused, b.used = &pb.RecordRequest{}, 0, 0, 0, map[string]int64{}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/arbiter-gateway/arbiter/extauthz/upstream"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
+	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/token"
 )
 
@@ -51,6 +52,7 @@ type server struct {
 	legacy, modern  bool
 	origins         map[string]bool
 	maxBody         int
+	hash            revocation.Hash // names it in the revoked set
 	callLimit       time.Duration
 	batches         bool
 	literalDenials  bool
@@ -233,6 +235,7 @@ func parseServerAs(id identity.ServerID, in *pb.Server) (*server, error) {
 		id: id, name: in.GetName(), enabled: in.GetEnabled(),
 		legacy: in.GetLegacy(), modern: in.GetModern(),
 		maxBody:   min(int(in.GetMaxBody()), bodyCap),
+		hash:      serverKey(id).Hash(),
 		callLimit: time.Duration(in.GetCallLimitSeconds()) * time.Second,
 		batches:   in.GetBatches(), literalDenials: in.GetLiteralDenials(),
 		headersRevision: in.GetHeadersRevision(),

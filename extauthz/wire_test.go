@@ -55,9 +55,9 @@ func TestCheckOverTheSocket(t *testing.T) {
 		return nil
 	}
 	var work sync.WaitGroup
-	for caller := range 32 {
+	for caller := range 16 {
 		work.Go(func() {
-			for i := range 50 {
+			for i := range 30 {
 				if err := once(fmt.Sprintf("request-%d-%d", caller, i)); err != nil {
 					t.Error(err)
 					return
@@ -68,7 +68,7 @@ func TestCheckOverTheSocket(t *testing.T) {
 	work.Wait()
 	f.eventually("every request has its record", func() bool {
 		text := f.records.String()
-		return strings.Count(text, "\n") == 32*50 && strings.Count(text, `"request_id":"request-31-49"`) == 1
+		return strings.Count(text, "\n") == 16*30 && strings.Count(text, `"request_id":"request-15-29"`) == 1
 	})
 }
 

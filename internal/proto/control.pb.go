@@ -326,6 +326,7 @@ func (x *Header) GetValue() string {
 type RecordRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Records       [][]byte               `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"` // JSON, one decision record each
+	Used          []*Used                `protobuf:"bytes,2,rep,name=used,proto3" json:"used,omitempty"`       // by allowed requests whose records are not among them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -367,6 +368,65 @@ func (x *RecordRequest) GetRecords() [][]byte {
 	return nil
 }
 
+func (x *RecordRequest) GetUsed() []*Used {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
+type Used struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Credential    string                 `protobuf:"bytes,1,opt,name=credential,proto3" json:"credential,omitempty"`        // id
+	UnixMs        int64                  `protobuf:"varint,2,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"` // last
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Used) Reset() {
+	*x = Used{}
+	mi := &file_internal_proto_control_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Used) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Used) ProtoMessage() {}
+
+func (x *Used) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proto_control_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Used.ProtoReflect.Descriptor instead.
+func (*Used) Descriptor() ([]byte, []int) {
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Used) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
+}
+
+func (x *Used) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
 type RecordResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -375,7 +435,7 @@ type RecordResponse struct {
 
 func (x *RecordResponse) Reset() {
 	*x = RecordResponse{}
-	mi := &file_internal_proto_control_proto_msgTypes[6]
+	mi := &file_internal_proto_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -387,7 +447,7 @@ func (x *RecordResponse) String() string {
 func (*RecordResponse) ProtoMessage() {}
 
 func (x *RecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[6]
+	mi := &file_internal_proto_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -400,7 +460,7 @@ func (x *RecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResponse.ProtoReflect.Descriptor instead.
 func (*RecordResponse) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{6}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{7}
 }
 
 type FromReplica struct {
@@ -417,7 +477,7 @@ type FromReplica struct {
 
 func (x *FromReplica) Reset() {
 	*x = FromReplica{}
-	mi := &file_internal_proto_control_proto_msgTypes[7]
+	mi := &file_internal_proto_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -429,7 +489,7 @@ func (x *FromReplica) String() string {
 func (*FromReplica) ProtoMessage() {}
 
 func (x *FromReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[7]
+	mi := &file_internal_proto_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -442,7 +502,7 @@ func (x *FromReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromReplica.ProtoReflect.Descriptor instead.
 func (*FromReplica) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{7}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FromReplica) GetKind() isFromReplica_Kind {
@@ -516,7 +576,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_internal_proto_control_proto_msgTypes[8]
+	mi := &file_internal_proto_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -528,7 +588,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[8]
+	mi := &file_internal_proto_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -541,7 +601,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{8}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Hello) GetReplica() string {
@@ -588,7 +648,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_internal_proto_control_proto_msgTypes[9]
+	mi := &file_internal_proto_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -600,7 +660,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[9]
+	mi := &file_internal_proto_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -613,7 +673,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{9}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Ping) GetNumber() int64 {
@@ -636,7 +696,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_internal_proto_control_proto_msgTypes[10]
+	mi := &file_internal_proto_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -648,7 +708,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[10]
+	mi := &file_internal_proto_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -661,7 +721,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{10}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Confirm) GetSeq() int64 {
@@ -696,7 +756,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_internal_proto_control_proto_msgTypes[11]
+	mi := &file_internal_proto_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -708,7 +768,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[11]
+	mi := &file_internal_proto_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -721,7 +781,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{11}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Ended) GetKind() int32 {
@@ -758,7 +818,7 @@ type ToReplica struct {
 
 func (x *ToReplica) Reset() {
 	*x = ToReplica{}
-	mi := &file_internal_proto_control_proto_msgTypes[12]
+	mi := &file_internal_proto_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -770,7 +830,7 @@ func (x *ToReplica) String() string {
 func (*ToReplica) ProtoMessage() {}
 
 func (x *ToReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[12]
+	mi := &file_internal_proto_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -783,7 +843,7 @@ func (x *ToReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToReplica.ProtoReflect.Descriptor instead.
 func (*ToReplica) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{12}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ToReplica) GetKind() isToReplica_Kind {
@@ -843,7 +903,7 @@ type Revoked struct {
 
 func (x *Revoked) Reset() {
 	*x = Revoked{}
-	mi := &file_internal_proto_control_proto_msgTypes[13]
+	mi := &file_internal_proto_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -855,7 +915,7 @@ func (x *Revoked) String() string {
 func (*Revoked) ProtoMessage() {}
 
 func (x *Revoked) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[13]
+	mi := &file_internal_proto_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -868,7 +928,7 @@ func (x *Revoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoked.ProtoReflect.Descriptor instead.
 func (*Revoked) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{13}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Revoked) GetFull() bool {
@@ -933,7 +993,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_internal_proto_control_proto_msgTypes[14]
+	mi := &file_internal_proto_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -945,7 +1005,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[14]
+	mi := &file_internal_proto_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -958,7 +1018,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{14}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Entry) GetSeq() int64 {
@@ -1009,7 +1069,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_internal_proto_control_proto_msgTypes[15]
+	mi := &file_internal_proto_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1081,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[15]
+	mi := &file_internal_proto_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1094,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{15}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Pong) GetNumber() int64 {
@@ -1097,9 +1157,15 @@ const file_internal_proto_control_proto_rawDesc = "" +
 	"\x10headers_revision\x18\x02 \x01(\x03R\x0fheadersRevision\"2\n" +
 	"\x06Header\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\")\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"O\n" +
 	"\rRecordRequest\x12\x18\n" +
-	"\arecords\x18\x01 \x03(\fR\arecords\"\x10\n" +
+	"\arecords\x18\x01 \x03(\fR\arecords\x12$\n" +
+	"\x04used\x18\x02 \x03(\v2\x10.arbiter.v1.UsedR\x04used\"?\n" +
+	"\x04Used\x12\x1e\n" +
+	"\n" +
+	"credential\x18\x01 \x01(\tR\n" +
+	"credential\x12\x17\n" +
+	"\aunix_ms\x18\x02 \x01(\x03R\x06unixMs\"\x10\n" +
 	"\x0eRecordResponse\"\x99\x01\n" +
 	"\vFromReplica\x12)\n" +
 	"\x05hello\x18\x01 \x01(\v2\x11.arbiter.v1.HelloH\x00R\x05hello\x12&\n" +
@@ -1164,7 +1230,7 @@ func file_internal_proto_control_proto_rawDescGZIP() []byte {
 	return file_internal_proto_control_proto_rawDescData
 }
 
-var file_internal_proto_control_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_internal_proto_control_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_internal_proto_control_proto_goTypes = []any{
 	(*ResolveRequest)(nil),          // 0: arbiter.v1.ResolveRequest
 	(*ResolveResponse)(nil),         // 1: arbiter.v1.ResolveResponse
@@ -1172,39 +1238,41 @@ var file_internal_proto_control_proto_goTypes = []any{
 	(*UpstreamHeadersResponse)(nil), // 3: arbiter.v1.UpstreamHeadersResponse
 	(*Header)(nil),                  // 4: arbiter.v1.Header
 	(*RecordRequest)(nil),           // 5: arbiter.v1.RecordRequest
-	(*RecordResponse)(nil),          // 6: arbiter.v1.RecordResponse
-	(*FromReplica)(nil),             // 7: arbiter.v1.FromReplica
-	(*Hello)(nil),                   // 8: arbiter.v1.Hello
-	(*Ping)(nil),                    // 9: arbiter.v1.Ping
-	(*Confirm)(nil),                 // 10: arbiter.v1.Confirm
-	(*Ended)(nil),                   // 11: arbiter.v1.Ended
-	(*ToReplica)(nil),               // 12: arbiter.v1.ToReplica
-	(*Revoked)(nil),                 // 13: arbiter.v1.Revoked
-	(*Entry)(nil),                   // 14: arbiter.v1.Entry
-	(*Pong)(nil),                    // 15: arbiter.v1.Pong
+	(*Used)(nil),                    // 6: arbiter.v1.Used
+	(*RecordResponse)(nil),          // 7: arbiter.v1.RecordResponse
+	(*FromReplica)(nil),             // 8: arbiter.v1.FromReplica
+	(*Hello)(nil),                   // 9: arbiter.v1.Hello
+	(*Ping)(nil),                    // 10: arbiter.v1.Ping
+	(*Confirm)(nil),                 // 11: arbiter.v1.Confirm
+	(*Ended)(nil),                   // 12: arbiter.v1.Ended
+	(*ToReplica)(nil),               // 13: arbiter.v1.ToReplica
+	(*Revoked)(nil),                 // 14: arbiter.v1.Revoked
+	(*Entry)(nil),                   // 15: arbiter.v1.Entry
+	(*Pong)(nil),                    // 16: arbiter.v1.Pong
 }
 var file_internal_proto_control_proto_depIdxs = []int32{
 	4,  // 0: arbiter.v1.UpstreamHeadersResponse.headers:type_name -> arbiter.v1.Header
-	8,  // 1: arbiter.v1.FromReplica.hello:type_name -> arbiter.v1.Hello
-	9,  // 2: arbiter.v1.FromReplica.ping:type_name -> arbiter.v1.Ping
-	10, // 3: arbiter.v1.FromReplica.confirm:type_name -> arbiter.v1.Confirm
-	11, // 4: arbiter.v1.Confirm.ended:type_name -> arbiter.v1.Ended
-	13, // 5: arbiter.v1.ToReplica.revoked:type_name -> arbiter.v1.Revoked
-	15, // 6: arbiter.v1.ToReplica.pong:type_name -> arbiter.v1.Pong
-	14, // 7: arbiter.v1.Revoked.entries:type_name -> arbiter.v1.Entry
-	0,  // 8: arbiter.v1.Control.Resolve:input_type -> arbiter.v1.ResolveRequest
-	2,  // 9: arbiter.v1.Control.UpstreamHeaders:input_type -> arbiter.v1.UpstreamHeadersRequest
-	5,  // 10: arbiter.v1.Control.Record:input_type -> arbiter.v1.RecordRequest
-	7,  // 11: arbiter.v1.Control.Revocations:input_type -> arbiter.v1.FromReplica
-	1,  // 12: arbiter.v1.Control.Resolve:output_type -> arbiter.v1.ResolveResponse
-	3,  // 13: arbiter.v1.Control.UpstreamHeaders:output_type -> arbiter.v1.UpstreamHeadersResponse
-	6,  // 14: arbiter.v1.Control.Record:output_type -> arbiter.v1.RecordResponse
-	12, // 15: arbiter.v1.Control.Revocations:output_type -> arbiter.v1.ToReplica
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	6,  // 1: arbiter.v1.RecordRequest.used:type_name -> arbiter.v1.Used
+	9,  // 2: arbiter.v1.FromReplica.hello:type_name -> arbiter.v1.Hello
+	10, // 3: arbiter.v1.FromReplica.ping:type_name -> arbiter.v1.Ping
+	11, // 4: arbiter.v1.FromReplica.confirm:type_name -> arbiter.v1.Confirm
+	12, // 5: arbiter.v1.Confirm.ended:type_name -> arbiter.v1.Ended
+	14, // 6: arbiter.v1.ToReplica.revoked:type_name -> arbiter.v1.Revoked
+	16, // 7: arbiter.v1.ToReplica.pong:type_name -> arbiter.v1.Pong
+	15, // 8: arbiter.v1.Revoked.entries:type_name -> arbiter.v1.Entry
+	0,  // 9: arbiter.v1.Control.Resolve:input_type -> arbiter.v1.ResolveRequest
+	2,  // 10: arbiter.v1.Control.UpstreamHeaders:input_type -> arbiter.v1.UpstreamHeadersRequest
+	5,  // 11: arbiter.v1.Control.Record:input_type -> arbiter.v1.RecordRequest
+	8,  // 12: arbiter.v1.Control.Revocations:input_type -> arbiter.v1.FromReplica
+	1,  // 13: arbiter.v1.Control.Resolve:output_type -> arbiter.v1.ResolveResponse
+	3,  // 14: arbiter.v1.Control.UpstreamHeaders:output_type -> arbiter.v1.UpstreamHeadersResponse
+	7,  // 15: arbiter.v1.Control.Record:output_type -> arbiter.v1.RecordResponse
+	13, // 16: arbiter.v1.Control.Revocations:output_type -> arbiter.v1.ToReplica
+	13, // [13:17] is the sub-list for method output_type
+	9,  // [9:13] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_internal_proto_control_proto_init() }
@@ -1212,12 +1280,12 @@ func file_internal_proto_control_proto_init() {
 	if File_internal_proto_control_proto != nil {
 		return
 	}
-	file_internal_proto_control_proto_msgTypes[7].OneofWrappers = []any{
+	file_internal_proto_control_proto_msgTypes[8].OneofWrappers = []any{
 		(*FromReplica_Hello)(nil),
 		(*FromReplica_Ping)(nil),
 		(*FromReplica_Confirm)(nil),
 	}
-	file_internal_proto_control_proto_msgTypes[12].OneofWrappers = []any{
+	file_internal_proto_control_proto_msgTypes[13].OneofWrappers = []any{
 		(*ToReplica_Revoked)(nil),
 		(*ToReplica_Pong)(nil),
 	}
@@ -1227,7 +1295,7 @@ func file_internal_proto_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_proto_control_proto_rawDesc), len(file_internal_proto_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
