@@ -7,6 +7,8 @@
 #   make check    before each commit: lint, all tests but e2e
 #   make test     everything that must hold: check and e2e; what CI runs
 #   make e2e      real MCP clients and attacks against the real gateway
+#   make faults   processes stopped and killed, networks broken, liars and floods
+#                 for FAULTTIME (5m) and then some; FAULTSEED=n draws the same again
 #   make fuzz     each fuzz target for FUZZTIME (20s)
 #   make golden   write the generated files again; needs protoc (on Debian:
 #                 protobuf-compiler). Read the difference as an attacker would.
@@ -17,12 +19,13 @@
 #                 page: 15 minutes
 
 FUZZTIME ?= 20s
+FAULTTIME ?= 5m
 
 # Tests start Envoys and mean what they say about time: no more than two
 # packages at once, on a large machine too.
 GOTEST = go test -p 2
 
-.PHONY: up build envoy check test lint unit golden fuzz e2e bench bench-quick bench-scale
+.PHONY: up build envoy check test lint unit golden fuzz faults e2e bench bench-quick bench-scale
 
 up: build envoy
 	@exec bin/arbiter up
@@ -53,6 +56,10 @@ unit: envoy
 e2e: envoy
 	sh e2e/clients/fetch.sh
 	$(GOTEST) -tags e2e -count=1 -timeout 20m ./e2e/...
+
+# The same tests are part of e2e, with shorter times and smaller crowds.
+faults: envoy
+	FAULTTIME=$(FAULTTIME) $(GOTEST) -tags e2e -count=1 -v -timeout 24h -run TestFault ./e2e
 
 golden:
 	tools=$$(sh tools/build.sh) && PATH=$$tools:$$PATH protoc \

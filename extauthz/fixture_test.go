@@ -46,6 +46,7 @@ type fixture struct {
 	registry *prometheus.Registry
 	socket   string // of extauthz
 	revision atomic.Int64
+	silence  func() // control is not heard any more
 }
 
 // fakeControl answers Resolve from memory.
@@ -161,6 +162,12 @@ func (b *syncBuffer) String() string {
 
 func newFixture(t testing.TB, servers ...*pb.Server) *fixture {
 	t.Helper()
+	return newFixtureAt(t, revocation.SystemClock, servers...)
+}
+
+// newFixtureAt has an extauthz whose clocks are the test's.
+func newFixtureAt(t testing.TB, clock revocation.Clock, servers ...*pb.Server) *fixture {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	control := &fakeControl{used: map[string]bool{}, tokens: map[token.Digest]*pb.ResolveResponse{}, headers: map[string]*pb.UpstreamHeadersResponse{}}
 	f := &fixture{t: t, control: control, records: new(syncBuffer), registry: prometheus.NewRegistry()}
@@ -188,6 +195,7 @@ func newFixture(t testing.TB, servers ...*pb.Server) *fixture {
 	}
 	f.server, err = extauthz.New(extauthz.Config{
 		Replica: "test", Control: conn, Listener: listener, Records: f.records, Metrics: f.registry, Slog: log,
+		Clock: clock,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -215,6 +223,7 @@ func (f *fixture) serve(socket string) {
 	f.xds.Register(server)
 	pb.RegisterControlServer(server, f.control)
 	go func() { _ = server.Serve(listener) }()
+	f.silence = server.Stop
 	f.t.Cleanup(server.Stop)
 }
 

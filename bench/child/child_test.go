@@ -23,13 +23,13 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-func TestParsePSS(t *testing.T) {
-	const text = "00400000-7fff [rollup]\nRss:  4096 kB\nPss:   1234 kB\nPss_Anon:  99 kB\n"
-	if got, err := parsePSS(text); err != nil || got != 1234<<10 {
+func TestParseRSS(t *testing.T) {
+	const text = "00400000-7fff [rollup]\nRss:   1234 kB\nPss:  999 kB\nPss_Anon:  99 kB\n"
+	if got, err := parseRSS(text); err != nil || got != 1234<<10 {
 		t.Errorf("%d, %v, want %d", got, err, 1234<<10)
 	}
-	for _, text := range []string{"", "Rss: 1 kB\n", "Pss: 1 MB\n", "Pss: x kB\n"} {
-		if got, err := parsePSS(text); err == nil {
+	for _, text := range []string{"", "Pss: 1 kB\n", "Rss: 1 MB\n", "Rss: x kB\n"} {
+		if got, err := parseRSS(text); err == nil {
 			t.Errorf("%q was read as %d", text, got)
 		}
 	}
@@ -62,11 +62,22 @@ func TestOwnCPU(t *testing.T) {
 	}
 }
 
-// A child tells its first line, is seen in /proc, and ends when it is told to.
-func TestProcess(t *testing.T) {
-	p, line, err := Start(Command(t.Context(), "sh", "-c", "echo here; exec sleep 60"), "child", t.TempDir(), true)
+func TestFirstLine(t *testing.T) {
+	p, line, err := Start(Command(t.Context(), "echo", "here"), "child", t.TempDir(), true)
 	if err != nil || line != "here" {
 		t.Fatalf("%q, %v", line, err)
+	}
+	p.Stop()
+	if _, line, err := Start(Command(t.Context(), "true"), "child", t.TempDir(), true); err == nil {
+		t.Errorf("a child that says nothing said %q", line)
+	}
+}
+
+// A child is seen in /proc, and ends when it is told to.
+func TestProcess(t *testing.T) {
+	p, _, err := Start(Command(t.Context(), "sleep", "60"), "child", t.TempDir(), false)
+	if err != nil {
+		t.Fatal(err)
 	}
 	if err := p.Running(); err != nil {
 		t.Errorf("it runs: %v", err)

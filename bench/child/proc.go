@@ -88,25 +88,25 @@ func OwnCPU() (time.Duration, error) {
 	return sum, nil
 }
 
-// Memory is a process's proportional set size in bytes: what it has of the
-// machine's memory, with its share of what several processes use together.
+// Memory is a process's resident set in bytes: what it has of the machine's
+// memory, its program included, whoever else runs the same one.
 func Memory(pid int) (int64, error) {
 	text, err := os.ReadFile(proc(pid, "smaps_rollup"))
 	if err != nil {
 		return 0, err
 	}
-	return parsePSS(string(text))
+	return parseRSS(string(text))
 }
 
-func parsePSS(text string) (int64, error) {
+func parseRSS(text string) (int64, error) {
 	for line := range strings.Lines(text) {
-		fields := strings.Fields(line) // "Pss:  1234 kB"
-		if len(fields) == 3 && fields[0] == "Pss:" && fields[2] == "kB" {
+		fields := strings.Fields(line) // "Rss:  1234 kB"
+		if len(fields) == 3 && fields[0] == "Rss:" && fields[2] == "kB" {
 			kib, err := strconv.ParseInt(fields[1], 10, 64)
 			return kib << 10, err
 		}
 	}
-	return 0, fmt.Errorf("reading smaps_rollup: no Pss in %q", text)
+	return 0, fmt.Errorf("reading smaps_rollup: no Rss in %q", text)
 }
 
 // Children are the processes that a process has started.

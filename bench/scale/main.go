@@ -119,7 +119,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer r.close()
-	p := &program{options: o, fleet: r, began: time.Now(), args: strings.Join(args, " "), out: out}
+	p := &program{options: o, fleet: r, began: time.Now(), args: shown(args), out: out}
 	for _, part := range []struct {
 		name    string
 		wanted  bool
@@ -145,6 +145,21 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// shown are the arguments as the figures tell them: where logs went is nobody's
+// business.
+func shown(args []string) string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		switch name := strings.TrimLeft(args[i], "-"); {
+		case name == "logs":
+			i++
+		case !strings.HasPrefix(name, "logs="):
+			out = append(out, args[i])
+		}
+	}
+	return strings.Join(out, " ")
 }
 
 // publish prints a section, and writes it where it is asked for.

@@ -39,7 +39,7 @@ func (p *program) scale(ctx context.Context) (string, error) {
 }
 
 const scaleNotes = `One control, one extauthz and one Envoy, all settings at their defaults but two worker threads of Envoy. Servers have one upstream URL each.
-"Memory" is the proportional set size; "live heap" what is left after a garbage collection, of control what its last one left. extauthz' heap has 50 MiB that its cache of credentials keeps for counters, of which memory has what was touched.
+"Memory" is the resident set, the program included; "live heap" what is left after a garbage collection, of control what its last one left. extauthz' heap has 50 MiB that its cache of credentials keeps for counters, of which memory has what was touched.
 "Usable" counts from the answer to the create of a server until Envoy has passed on the first right answer of its upstream; in between a token was made and used for the first time.
 A start counts from the start of the process. That of control ends when a token that it has just made is accepted.
 Revocation entries leave 15 minutes after a delete, or after the server's call limit and 5 minutes if that is longer: out of the database within a minute more, its pages used again (tests of [store](../internal/store/churn_test.go)). Journals, records and changes are bounded as [operations](operations.md) says.
@@ -123,7 +123,7 @@ func memory(all []standing) string {
 				}
 			}
 			rows = append(rows, []string{
-				fmt.Sprint(s.servers), role, mib(s.filled[role].pss), heaps[0], mib(s.started[role].pss), heaps[1], per,
+				fmt.Sprint(s.servers), role, mib(s.filled[role].rss), heaps[0], mib(s.started[role].rss), heaps[1], per,
 			})
 		}
 	}
@@ -138,7 +138,7 @@ func tokens(c crowd) string {
 		{"second call: p50, p99", c.warm.text(0.5) + " ms, " + c.warm.text(0.99) + " ms"},
 		{fmt.Sprintf("first calls per second, %d at a time", callers), fmt.Sprintf("%.0f", c.callRate)},
 		{"extauthz, live heap before and after", mib(c.before["extauthz"].heap) + " MiB, " + mib(c.after["extauthz"].heap) + " MiB"},
-		{"extauthz, memory before and after", mib(c.before["extauthz"].pss) + " MiB, " + mib(c.after["extauthz"].pss) + " MiB"},
+		{"extauthz, memory before and after", mib(c.before["extauthz"].rss) + " MiB, " + mib(c.after["extauthz"].rss) + " MiB"},
 		{"per cached credential", fmt.Sprintf("%.0f bytes", c.perCredential())},
 	})
 }
@@ -153,7 +153,7 @@ func churn(c churned) string {
 	for _, role := range []string{"extauthz", "control"} {
 		before, after := c.before[role], c.after[role]
 		rows = append(rows, []string{role + ", live heap, MiB", mib(before.heap), mib(after.heap)},
-			[]string{role + ", memory, MiB", mib(before.pss), mib(after.pss)})
+			[]string{role + ", memory, MiB", mib(before.rss), mib(after.rss)})
 	}
 	rows = append(rows, []string{"extauthz, live heap per entry, bytes", "", fmt.Sprintf("%.0f", c.perEntry())},
 		[]string{"extauthz started: first right answer, ms", "", c.start.text(0.5)})

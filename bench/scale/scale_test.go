@@ -30,6 +30,13 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestShown(t *testing.T) {
+	got := shown([]string{"-logs", "/secret/place", "-pairs", "1", "--logs=/secret/place", "-write", "page.md"})
+	if got != "-pairs 1 -write page.md" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestDurations(t *testing.T) {
 	var d durations
 	for i := range 100 {

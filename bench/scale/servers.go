@@ -13,7 +13,7 @@ var roles = []string{"envoy", "extauthz", "control"}
 
 // size is what a process takes.
 type size struct {
-	pss  int64 // of the machine's memory
+	rss  int64 // of the machine's memory
 	heap int64 // live objects of a Go program; 0 of Envoy
 }
 
@@ -208,7 +208,7 @@ func (g *gateway) sizes(ctx context.Context) (map[string]size, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", role, err)
 		}
-		if s.pss, err = child.Memory(pid); err != nil {
+		if s.rss, err = child.Memory(pid); err != nil {
 			return nil, fmt.Errorf("%s: %w", role, err)
 		}
 		out[role] = s

@@ -76,13 +76,14 @@ func (a *api) updateServer(r *http.Request, body []byte) (reply, error) {
 	if err := decode(body, &fields); err != nil {
 		return reply{}, err
 	}
+	asked := a.cfg.Now()
 	srv, dropped, err := a.update(r, &fields)
 	if err != nil {
 		return reply{}, err
 	}
 	a.audit(r.Context(), "server updated", "server", srv.ID, "name", srv.Name, "revision", srv.Revision,
 		"fields", fields.names(), "headers_dropped", dropped)
-	applied, done, err := a.changed(r.Context(), srv)
+	applied, done, err := a.changed(r.Context(), srv, asked)
 	return reply{body: ChangedServer{
 		Server: serverObject(srv), Applied: applied, Revocation: &done, HeadersDropped: dropped,
 	}}, err
@@ -120,11 +121,12 @@ func (a *api) enableServer(r *http.Request, _ []byte) (reply, error) {
 }
 
 func (a *api) disableServer(r *http.Request, _ []byte) (reply, error) {
+	asked := a.cfg.Now()
 	srv, err := a.enable(r, false)
 	if err != nil {
 		return reply{}, err
 	}
-	applied, done, err := a.changed(r.Context(), srv)
+	applied, done, err := a.changed(r.Context(), srv, asked)
 	return reply{body: DisabledServer{ID: srv.ID.String(), Revision: srv.Revision, Applied: applied, Revocation: done}}, err
 }
 
@@ -153,9 +155,10 @@ func (a *api) deleteServer(r *http.Request, _ []byte) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	asked := a.cfg.Now()
 	entry, err := a.cfg.Store.DeleteServer(r.Context(), id)
 	if err != nil {
-		return reply{}, notFound(err, errNoServer)
+		return reply{}, a.endedBefore(r.Context(), err, errNoServer)
 	}
 	a.audit(r.Context(), "server deleted", "server", id, "seq", entry.Seq)
 	// The streams end with whichever comes first, the entry or the settings.
@@ -163,7 +166,7 @@ func (a *api) deleteServer(r *http.Request, _ []byte) (reply, error) {
 	if err != nil {
 		return reply{}, errUnconfirmed(nil)
 	}
-	done, err := a.confirmed(r.Context(), revocation.Change{Seq: entry.Seq, Revision: revision, What: entry.What()})
+	done, err := a.confirmed(r.Context(), revocation.Change{Seq: entry.Seq, Revision: revision, What: entry.What(), Asked: asked})
 	return reply{body: Deleted{ID: id.String(), Revocation: done}}, err
 }
 

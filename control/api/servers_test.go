@@ -273,7 +273,7 @@ func TestDisableAndUpdateAreConfirmed(t *testing.T) {
 		t.Errorf("disabled %+v, want %+v", got, want)
 	}
 	what := revocation.Key{Kind: revocation.KindServer, Key: srv.ID}
-	if asked := []revocation.Change{{Revision: updated.Revision, What: what}, {Revision: got.Revision, What: what}}; !slices.Equal(f.fleet.changes, asked) {
+	if asked := []revocation.Change{{Revision: updated.Revision, What: what, Asked: testTime}, {Revision: got.Revision, What: what, Asked: testTime}}; !slices.Equal(f.fleet.changes, asked) {
 		t.Errorf("waited for %+v, want %+v", f.fleet.changes, asked)
 	}
 	var shown api.Server
@@ -319,7 +319,7 @@ func TestDeleteServer(t *testing.T) {
 	}
 	position, err := f.store.Position(t.Context())
 	revision, err2 := f.store.Revision(t.Context())
-	want := []revocation.Change{{Seq: position.Seq, Revision: revision, What: revocation.Key{Kind: revocation.KindServer, Key: srv.ID}}}
+	want := []revocation.Change{{Seq: position.Seq, Revision: revision, What: revocation.Key{Kind: revocation.KindServer, Key: srv.ID}, Asked: testTime}}
 	if err := errors.Join(err, err2); err != nil || !slices.Equal(f.fleet.changes, want) {
 		t.Errorf("waited for %+v, want %+v, %v", f.fleet.changes, want, err)
 	}

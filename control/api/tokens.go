@@ -91,12 +91,13 @@ func (a *api) deleteToken(r *http.Request, _ []byte) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	asked := a.cfg.Now()
 	entry, err := a.cfg.Store.DeleteToken(r.Context(), server, id)
 	if err != nil {
-		return reply{}, notFound(err, errNoToken)
+		return reply{}, a.endedBefore(r.Context(), err, errNoToken)
 	}
 	a.audit(r.Context(), "token deleted", "server", server, "credential", id, "seq", entry.Seq)
-	done, err := a.confirmed(r.Context(), revocation.Change{Seq: entry.Seq, What: entry.What()})
+	done, err := a.confirmed(r.Context(), revocation.Change{Seq: entry.Seq, What: entry.What(), Asked: asked})
 	return reply{body: Deleted{ID: id, Revocation: done}}, err
 }
 

@@ -97,8 +97,33 @@ func TestDeleteToken(t *testing.T) {
 	if got.Revocation.Missing == nil {
 		t.Error("missing is null, not []")
 	}
-	f.do("DELETE", "/api/v1/servers/"+srv.ID+"/tokens/"+made.ID, "").wantProblem(http.StatusNotFound, "no such token")
 	f.logged("token deleted", "admin socket uid 7", made.ID)
+}
+
+// A second delete finds nothing any more, and is not answered before the first
+// one could be: whoever repeats it would take its answer for the promise.
+func TestSecondDeleteWaitsToo(t *testing.T) {
+	f := newFixture(t)
+	srv := f.create(plainServer)
+	var made api.Token
+	f.do("POST", "/api/v1/servers/"+srv.ID+"/tokens", `{}`).want(http.StatusCreated, &made)
+	at := "/api/v1/servers/" + srv.ID + "/tokens/" + made.ID
+	f.do("DELETE", at, "").want(http.StatusOK, nil)
+	f.fleet.confirmed = func(context.Context, revocation.Change) (revocation.Result, error) {
+		return revocation.Result{Replicas: 1, Missing: []string{"one"}}, context.DeadlineExceeded
+	}
+	f.do("DELETE", at, "").wantProblem(http.StatusServiceUnavailable, "ended at one")
+	f.fleet.confirmed = nil
+	f.do("DELETE", at, "").wantProblem(http.StatusNotFound, "no such token")
+	f.do("DELETE", "/api/v1/servers/"+srv.ID, "").want(http.StatusOK, nil)
+	f.do("DELETE", "/api/v1/servers/"+srv.ID, "").wantProblem(http.StatusNotFound, "no such server")
+	var seqs []int64
+	for _, change := range f.fleet.changes {
+		seqs = append(seqs, change.Seq)
+	}
+	if want := []int64{1, 1, 1, 2, 2}; !slices.Equal(seqs, want) {
+		t.Errorf("waited for %v, want %v", seqs, want)
+	}
 }
 
 // refuseWrites makes the database refuse every write, as a full or read-only one does.

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/store"
@@ -45,11 +46,27 @@ func (a *api) confirmed(ctx context.Context, change revocation.Change) (Revocati
 	return revocationObject(result), nil
 }
 
+// endedBefore answers a delete of what is not there. Somebody may have deleted
+// it a moment ago and still wait: this answer has to be as true as that one.
+func (a *api) endedBefore(ctx context.Context, err error, what *failure) error {
+	if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	at, err := a.cfg.Store.Position(ctx)
+	if err == nil && at.Seq > 0 {
+		_, err = a.confirmed(ctx, revocation.Change{Seq: at.Seq, Asked: a.cfg.Now()})
+	}
+	if err != nil {
+		return err
+	}
+	return what
+}
+
 // changed waits for the fleet after a change of settings that may take rights
 // away: for Envoy, and for every replica that could go on without it.
-func (a *api) changed(ctx context.Context, srv store.Server) (Applied, Revocation, error) {
+func (a *api) changed(ctx context.Context, srv store.Server, asked time.Time) (Applied, Revocation, error) {
 	what := revocation.Key{Kind: revocation.KindServer, Key: srv.ID.String()}
-	result, err := a.confirmed(ctx, revocation.Change{Revision: srv.Revision, What: what})
+	result, err := a.confirmed(ctx, revocation.Change{Revision: srv.Revision, What: what, Asked: asked})
 	if err != nil {
 		return Applied{}, result, err
 	}

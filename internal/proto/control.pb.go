@@ -470,6 +470,7 @@ type FromReplica struct {
 	//	*FromReplica_Hello
 	//	*FromReplica_Ping
 	//	*FromReplica_Confirm
+	//	*FromReplica_Resign
 	Kind          isFromReplica_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -539,6 +540,15 @@ func (x *FromReplica) GetConfirm() *Confirm {
 	return nil
 }
 
+func (x *FromReplica) GetResign() *Resign {
+	if x != nil {
+		if x, ok := x.Kind.(*FromReplica_Resign); ok {
+			return x.Resign
+		}
+	}
+	return nil
+}
+
 type isFromReplica_Kind interface {
 	isFromReplica_Kind()
 }
@@ -555,11 +565,17 @@ type FromReplica_Confirm struct {
 	Confirm *Confirm `protobuf:"bytes,3,opt,name=confirm,proto3,oneof"`
 }
 
+type FromReplica_Resign struct {
+	Resign *Resign `protobuf:"bytes,4,opt,name=resign,proto3,oneof"`
+}
+
 func (*FromReplica_Hello) isFromReplica_Kind() {}
 
 func (*FromReplica_Ping) isFromReplica_Kind() {}
 
 func (*FromReplica_Confirm) isFromReplica_Kind() {}
+
+func (*FromReplica_Resign) isFromReplica_Kind() {}
 
 // Hello says how far the replica was, on any stream and, by its disk, before
 // it was started.
@@ -745,6 +761,44 @@ func (x *Confirm) GetEnded() []*Ended {
 	return nil
 }
 
+// Resign gives the lease back: the replica has stopped accepting for good, and
+// its streams have ended.
+type Resign struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resign) Reset() {
+	*x = Resign{}
+	mi := &file_internal_proto_control_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resign) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resign) ProtoMessage() {}
+
+func (x *Resign) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proto_control_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resign.ProtoReflect.Descriptor instead.
+func (*Resign) Descriptor() ([]byte, []int) {
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{12}
+}
+
 type Ended struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          int32                  `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"` // revocation.Kind
@@ -756,7 +810,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_internal_proto_control_proto_msgTypes[12]
+	mi := &file_internal_proto_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +822,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[12]
+	mi := &file_internal_proto_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +835,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{12}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Ended) GetKind() int32 {
@@ -818,7 +872,7 @@ type ToReplica struct {
 
 func (x *ToReplica) Reset() {
 	*x = ToReplica{}
-	mi := &file_internal_proto_control_proto_msgTypes[13]
+	mi := &file_internal_proto_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +884,7 @@ func (x *ToReplica) String() string {
 func (*ToReplica) ProtoMessage() {}
 
 func (x *ToReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[13]
+	mi := &file_internal_proto_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +897,7 @@ func (x *ToReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToReplica.ProtoReflect.Descriptor instead.
 func (*ToReplica) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{13}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ToReplica) GetKind() isToReplica_Kind {
@@ -903,7 +957,7 @@ type Revoked struct {
 
 func (x *Revoked) Reset() {
 	*x = Revoked{}
-	mi := &file_internal_proto_control_proto_msgTypes[14]
+	mi := &file_internal_proto_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +969,7 @@ func (x *Revoked) String() string {
 func (*Revoked) ProtoMessage() {}
 
 func (x *Revoked) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[14]
+	mi := &file_internal_proto_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +982,7 @@ func (x *Revoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoked.ProtoReflect.Descriptor instead.
 func (*Revoked) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{14}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Revoked) GetFull() bool {
@@ -993,7 +1047,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_internal_proto_control_proto_msgTypes[15]
+	mi := &file_internal_proto_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1005,7 +1059,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[15]
+	mi := &file_internal_proto_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1018,7 +1072,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{15}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Entry) GetSeq() int64 {
@@ -1069,7 +1123,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_internal_proto_control_proto_msgTypes[16]
+	mi := &file_internal_proto_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1135,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[16]
+	mi := &file_internal_proto_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1148,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{16}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Pong) GetNumber() int64 {
@@ -1166,11 +1220,12 @@ const file_internal_proto_control_proto_rawDesc = "" +
 	"credential\x18\x01 \x01(\tR\n" +
 	"credential\x12\x17\n" +
 	"\aunix_ms\x18\x02 \x01(\x03R\x06unixMs\"\x10\n" +
-	"\x0eRecordResponse\"\x99\x01\n" +
+	"\x0eRecordResponse\"\xc7\x01\n" +
 	"\vFromReplica\x12)\n" +
 	"\x05hello\x18\x01 \x01(\v2\x11.arbiter.v1.HelloH\x00R\x05hello\x12&\n" +
 	"\x04ping\x18\x02 \x01(\v2\x10.arbiter.v1.PingH\x00R\x04ping\x12/\n" +
-	"\aconfirm\x18\x03 \x01(\v2\x13.arbiter.v1.ConfirmH\x00R\aconfirmB\x06\n" +
+	"\aconfirm\x18\x03 \x01(\v2\x13.arbiter.v1.ConfirmH\x00R\aconfirm\x12,\n" +
+	"\x06resign\x18\x04 \x01(\v2\x12.arbiter.v1.ResignH\x00R\x06resignB\x06\n" +
 	"\x04kind\"{\n" +
 	"\x05Hello\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\tR\areplica\x12\x1a\n" +
@@ -1183,7 +1238,8 @@ const file_internal_proto_control_proto_rawDesc = "" +
 	"\aConfirm\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12'\n" +
-	"\x05ended\x18\x03 \x03(\v2\x11.arbiter.v1.EndedR\x05ended\"G\n" +
+	"\x05ended\x18\x03 \x03(\v2\x11.arbiter.v1.EndedR\x05ended\"\b\n" +
+	"\x06Resign\"G\n" +
 	"\x05Ended\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\x05R\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x18\n" +
@@ -1230,7 +1286,7 @@ func file_internal_proto_control_proto_rawDescGZIP() []byte {
 	return file_internal_proto_control_proto_rawDescData
 }
 
-var file_internal_proto_control_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_internal_proto_control_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_internal_proto_control_proto_goTypes = []any{
 	(*ResolveRequest)(nil),          // 0: arbiter.v1.ResolveRequest
 	(*ResolveResponse)(nil),         // 1: arbiter.v1.ResolveResponse
@@ -1244,11 +1300,12 @@ var file_internal_proto_control_proto_goTypes = []any{
 	(*Hello)(nil),                   // 9: arbiter.v1.Hello
 	(*Ping)(nil),                    // 10: arbiter.v1.Ping
 	(*Confirm)(nil),                 // 11: arbiter.v1.Confirm
-	(*Ended)(nil),                   // 12: arbiter.v1.Ended
-	(*ToReplica)(nil),               // 13: arbiter.v1.ToReplica
-	(*Revoked)(nil),                 // 14: arbiter.v1.Revoked
-	(*Entry)(nil),                   // 15: arbiter.v1.Entry
-	(*Pong)(nil),                    // 16: arbiter.v1.Pong
+	(*Resign)(nil),                  // 12: arbiter.v1.Resign
+	(*Ended)(nil),                   // 13: arbiter.v1.Ended
+	(*ToReplica)(nil),               // 14: arbiter.v1.ToReplica
+	(*Revoked)(nil),                 // 15: arbiter.v1.Revoked
+	(*Entry)(nil),                   // 16: arbiter.v1.Entry
+	(*Pong)(nil),                    // 17: arbiter.v1.Pong
 }
 var file_internal_proto_control_proto_depIdxs = []int32{
 	4,  // 0: arbiter.v1.UpstreamHeadersResponse.headers:type_name -> arbiter.v1.Header
@@ -1256,23 +1313,24 @@ var file_internal_proto_control_proto_depIdxs = []int32{
 	9,  // 2: arbiter.v1.FromReplica.hello:type_name -> arbiter.v1.Hello
 	10, // 3: arbiter.v1.FromReplica.ping:type_name -> arbiter.v1.Ping
 	11, // 4: arbiter.v1.FromReplica.confirm:type_name -> arbiter.v1.Confirm
-	12, // 5: arbiter.v1.Confirm.ended:type_name -> arbiter.v1.Ended
-	14, // 6: arbiter.v1.ToReplica.revoked:type_name -> arbiter.v1.Revoked
-	16, // 7: arbiter.v1.ToReplica.pong:type_name -> arbiter.v1.Pong
-	15, // 8: arbiter.v1.Revoked.entries:type_name -> arbiter.v1.Entry
-	0,  // 9: arbiter.v1.Control.Resolve:input_type -> arbiter.v1.ResolveRequest
-	2,  // 10: arbiter.v1.Control.UpstreamHeaders:input_type -> arbiter.v1.UpstreamHeadersRequest
-	5,  // 11: arbiter.v1.Control.Record:input_type -> arbiter.v1.RecordRequest
-	8,  // 12: arbiter.v1.Control.Revocations:input_type -> arbiter.v1.FromReplica
-	1,  // 13: arbiter.v1.Control.Resolve:output_type -> arbiter.v1.ResolveResponse
-	3,  // 14: arbiter.v1.Control.UpstreamHeaders:output_type -> arbiter.v1.UpstreamHeadersResponse
-	7,  // 15: arbiter.v1.Control.Record:output_type -> arbiter.v1.RecordResponse
-	13, // 16: arbiter.v1.Control.Revocations:output_type -> arbiter.v1.ToReplica
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	12, // 5: arbiter.v1.FromReplica.resign:type_name -> arbiter.v1.Resign
+	13, // 6: arbiter.v1.Confirm.ended:type_name -> arbiter.v1.Ended
+	15, // 7: arbiter.v1.ToReplica.revoked:type_name -> arbiter.v1.Revoked
+	17, // 8: arbiter.v1.ToReplica.pong:type_name -> arbiter.v1.Pong
+	16, // 9: arbiter.v1.Revoked.entries:type_name -> arbiter.v1.Entry
+	0,  // 10: arbiter.v1.Control.Resolve:input_type -> arbiter.v1.ResolveRequest
+	2,  // 11: arbiter.v1.Control.UpstreamHeaders:input_type -> arbiter.v1.UpstreamHeadersRequest
+	5,  // 12: arbiter.v1.Control.Record:input_type -> arbiter.v1.RecordRequest
+	8,  // 13: arbiter.v1.Control.Revocations:input_type -> arbiter.v1.FromReplica
+	1,  // 14: arbiter.v1.Control.Resolve:output_type -> arbiter.v1.ResolveResponse
+	3,  // 15: arbiter.v1.Control.UpstreamHeaders:output_type -> arbiter.v1.UpstreamHeadersResponse
+	7,  // 16: arbiter.v1.Control.Record:output_type -> arbiter.v1.RecordResponse
+	14, // 17: arbiter.v1.Control.Revocations:output_type -> arbiter.v1.ToReplica
+	14, // [14:18] is the sub-list for method output_type
+	10, // [10:14] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_internal_proto_control_proto_init() }
@@ -1284,8 +1342,9 @@ func file_internal_proto_control_proto_init() {
 		(*FromReplica_Hello)(nil),
 		(*FromReplica_Ping)(nil),
 		(*FromReplica_Confirm)(nil),
+		(*FromReplica_Resign)(nil),
 	}
-	file_internal_proto_control_proto_msgTypes[13].OneofWrappers = []any{
+	file_internal_proto_control_proto_msgTypes[14].OneofWrappers = []any{
 		(*ToReplica_Revoked)(nil),
 		(*ToReplica_Pong)(nil),
 	}
@@ -1295,7 +1354,7 @@ func file_internal_proto_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_proto_control_proto_rawDesc), len(file_internal_proto_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

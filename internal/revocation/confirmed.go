@@ -1,6 +1,7 @@
 package revocation
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -90,7 +91,7 @@ func (h *Hub) settle(w *wait) (changed <-chan struct{}, next time.Time) {
 		}
 	}
 	slices.Sort(w.result.Missing)
-	w.result.Took = h.cfg.Now().Sub(w.begun)
+	w.result.Took = h.cfg.Now().Sub(cmp.Or(w.change.Asked, w.begun))
 	return h.changed, next
 }
 

@@ -165,6 +165,19 @@ func (s *session) heard(message *pb.ToReplica) error {
 	return s.ping()
 }
 
+// resign gives the lease back, after nothing is accepted under it any more: a
+// replica that is told to stop is not waited for.
+func (s *session) resign() error {
+	if held := s.f.lease.Load(); held != nil {
+		held.over.Store(true)
+	}
+	s.f.watch()
+	if err := s.send(&pb.FromReplica{Kind: &pb.FromReplica_Resign{Resign: &pb.Resign{}}}); err != nil {
+		return fmt.Errorf("resigning: %w", err)
+	}
+	return nil
+}
+
 // settings confirms what settings have ended since the last confirmation.
 func (s *session) settings() error {
 	if !s.synced {
@@ -286,7 +299,7 @@ func (f *Follower) watch() {
 		return
 	}
 	held.lost.Do(func() {
-		f.cfg.Slog.Error("lease lost: refusing everything until control answers")
+		f.cfg.Slog.Warn("lease over: refusing everything until there is another")
 		f.cfg.CutAll()
 	})
 }

@@ -75,6 +75,7 @@ type replica struct {
 	revision   int64
 	ended      []endedBy
 	leaseUntil time.Time // no later than this can it accept what it has not confirmed
+	resigned   bool      // it accepts nothing any more, and has no live streams
 	since      time.Time
 }
 
@@ -182,7 +183,9 @@ func (h *Hub) Replicas() []ReplicaState {
 }
 
 // gone reports whether a replica can accept nothing any more. Hub.mu is held.
-func (h *Hub) gone(r *replica) bool { return r.links == 0 && !h.cfg.Now().Before(r.leaseUntil) }
+func (h *Hub) gone(r *replica) bool {
+	return r.resigned || r.links == 0 && !h.cfg.Now().Before(r.leaseUntil)
+}
 
 // Sweep strikes off the replicas that are gone.
 func (h *Hub) Sweep(ctx context.Context) error {

@@ -56,6 +56,7 @@ func (h *Hub) join(ctx context.Context, hello *pb.Hello, send func(*pb.ToReplica
 		h.replicas[name] = r
 	}
 	r.links++
+	r.resigned = false
 	r.leaseUntil = later(r.leaseUntil, h.cfg.Now().Add(h.cfg.Lease))
 	h.notify()
 	return &link{hub: h, r: r, send: send, floor: h.cfg.Pushed()}, nil
@@ -86,13 +87,19 @@ func (l *link) heard(in *pb.FromReplica) (ping int64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
+	case l.r.resigned:
+		return 0, status.Error(codes.InvalidArgument, "a message came after a resignation")
 	case in.GetPing().GetNumber() > 0:
 		l.r.leaseUntil = later(l.r.leaseUntil, h.cfg.Now().Add(h.cfg.Lease))
 		return in.GetPing().GetNumber(), nil
 	case in.GetConfirm() != nil:
 		return 0, l.confirmed(in.GetConfirm())
+	case in.GetResign() != nil:
+		l.r.resigned = true
+		h.notify()
+		return 0, nil
 	}
-	return 0, status.Error(codes.InvalidArgument, "a message after hello is a ping with a number, or a confirmation")
+	return 0, status.Error(codes.InvalidArgument, "a message after hello is a ping with a number, a confirmation or a resignation")
 }
 
 // confirmed notes what the replica runs. One that confirms what it has not been

@@ -139,6 +139,8 @@ type Change struct {
 	Seq      int64 // 0: no entry
 	Revision int64 // 0: the settings are the same
 	What     Key   // whose live streams it ends
+
+	Asked time.Time // Took counts from here, before the commit; zero: from the wait's begin
 }
 
 // Result says how a change was carried out.
@@ -147,5 +149,5 @@ type Result struct {
 	Confirmed    int           // have cut the streams and apply it
 	Missing      []string      // the others, by name: their leases are over, they accept nothing
 	StreamsEnded int64         // live streams that were cut
-	Took         time.Duration // until the last confirmation
+	Took         time.Duration // from Change.Asked to the last confirmation
 }

@@ -1,6 +1,7 @@
 package revocation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ const (
 	keepEvery  = time.Second
 	retryFirst = 50 * time.Millisecond
 	retryMost  = time.Second
+	resignWait = 500 * time.Millisecond // until control has read it
 )
 
 // Run follows the log until ctx ends, connecting anew whenever the stream
@@ -56,34 +58,44 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// follow runs one stream.
+// follow runs one stream. It outlives ctx by as much as it takes to resign.
 func (f *Follower) follow(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	stream, err := f.cfg.Client.Revocations(ctx)
+	connected := context.AfterFunc(ctx, cancel)
+	stream, err := f.cfg.Client.Revocations(streamCtx)
+	connected()
 	if err != nil {
 		return fmt.Errorf("connecting: %w", err)
 	}
 	in := make(chan *pb.ToReplica)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		for {
-			message, err := stream.Recv()
-			if err != nil {
-				return fmt.Errorf("receiving: %w", err)
-			}
-			select {
-			case in <- message:
-			case <-ctx.Done():
-				return nil
-			}
+	var broken error // set before in is closed
+	go func() {
+		defer close(in)
+		broken = receive(streamCtx, stream, in)
+	}()
+	err = f.handle(ctx, stream, in)
+	if ctx.Err() == nil {
+		cancel() // ends receive
+	}
+	defer time.AfterFunc(resignWait, cancel).Stop()
+	for range in { // until control has read the last message
+	}
+	return cmp.Or(err, broken)
+}
+
+func receive(ctx context.Context, stream pb.Control_RevocationsClient, in chan<- *pb.ToReplica) error {
+	for {
+		message, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("receiving: %w", err)
 		}
-	})
-	group.Go(func() error {
-		defer cancel() // ends Recv
-		return f.handle(ctx, stream, in)
-	})
-	return group.Wait()
+		select {
+		case in <- message:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // handle applies what comes, pings every second and confirms what settings
@@ -91,29 +103,27 @@ func (f *Follower) follow(ctx context.Context) error {
 // everything that came before it.
 func (f *Follower) handle(ctx context.Context, stream pb.Control_RevocationsClient, in <-chan *pb.ToReplica) error {
 	s, err := f.open(stream.Send)
-	if err != nil {
-		return err
-	}
 	ping, keep := time.NewTicker(pingEvery), time.NewTicker(keepEvery)
 	defer ping.Stop()
 	defer keep.Stop()
-	for {
+	for err == nil {
 		select {
 		case <-ctx.Done():
-			return nil
+			return errors.Join(s.resign(), stream.CloseSend())
 		case <-ping.C:
 			err = s.ping()
 		case <-keep.C:
 			f.keep()
 		case <-f.ended.changed:
 			err = s.settings()
-		case message := <-in:
+		case message, open := <-in:
+			if !open {
+				return nil
+			}
 			err = s.heard(message)
 		}
-		if err != nil {
-			return err
-		}
 	}
+	return err
 }
 
 // watchLease cuts every stream in the moment in which the lease is over.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -263,4 +264,63 @@ func TestHTTPSpeaksHTTP2(t *testing.T) {
 	if want := "HTTP/2.0 404 Not Found"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+}
+
+// What a relay holds comes later, whole and in order; what it refuses never
+// does; and while bytes are held nobody learns that the other end is gone.
+func TestRelayHoldsAndRefuses(t *testing.T) {
+	dir := t.TempDir()
+	target, err := new(net.ListenConfig).Listen(t.Context(), "unix", dir+"/target")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	relay := testfleet.NewSocketRelay(t, dir+"/relay", dir+"/target")
+	near, err := new(net.Dialer).DialContext(t.Context(), "unix", relay.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	far, err := target.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	relay.Hold(true, false)
+	if _, err := io.WriteString(near, "one, two"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(far, "down"); err != nil {
+		t.Fatal(err)
+	}
+	if got := readAll(t, near, 4); got != "down" {
+		t.Errorf("the other direction gave %q", got)
+	}
+	_ = far.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := far.Read(make([]byte, 1)); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("held back: %d bytes, %v", n, err)
+	}
+	relay.Drip(3, time.Millisecond)
+	_ = near.Close()
+	_ = far.SetReadDeadline(time.Now().Add(patience))
+	if got := readAll(t, far, 8); got != "one, two" {
+		t.Errorf("let go: %q", got)
+	}
+	relay.Refuse()
+	refused, err := new(net.Dialer).DialContext(t.Context(), "unix", relay.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer refused.Close()
+	if _, err := refused.Read(make([]byte, 1)); err == nil {
+		t.Error("a refused connection gave bytes")
+	}
+}
+
+func readAll(t *testing.T, from io.Reader, n int) string {
+	t.Helper()
+	buf := make([]byte, n)
+	if _, err := io.ReadFull(from, buf); err != nil {
+		t.Error(err)
+	}
+	return string(buf)
 }

@@ -33,7 +33,7 @@ const (
 
 // Config says how an upstream listens.
 type Config struct {
-	// Listen is an "ip:port". Default "127.0.0.1:0".
+	// Listen is an "ip:port", or the path of a unix socket. Default "127.0.0.1:0".
 	Listen string
 	// TLS, if set, is spoken on every connection, with ALPN for HTTP/1.1 only.
 	TLS *tls.Certificate
@@ -116,7 +116,7 @@ func listen(t testing.TB, c Config, serve func(*wireConn)) *wire {
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:0"
 	}
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", c.Listen)
+	listener, err := new(net.ListenConfig).Listen(t.Context(), network(c.Listen), c.Listen)
 	if err != nil {
 		t.Fatalf("test upstream: %v", err)
 	}

@@ -1,0 +1,82 @@
+package revocation
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestWhoIsWaitedFor(t *testing.T) {
+	d := newDesk(map[string]time.Duration{"old": testLease, "long gone": 0, "longer": 2 * testLease})
+	l := d.open(t, "r1")
+	seq := d.log.append("one")
+	w := d.list(Change{Seq: seq, What: key("one")})
+	if w.result.Replicas != 3 {
+		t.Errorf("waits for %d: %v", w.result.Replicas, w.open)
+	}
+	d.open(t, "later") // gets its set after the commit
+	if err := l.bring(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.hear(t, l, confirm(seq, 0, endedOf(key("one"), 3), endedOf(key("two"), 9)))
+	if _, next := d.settle(w); len(w.open) != 2 || w.result.Confirmed != 1 || w.result.StreamsEnded != 3 || !next.Equal(d.now.Add(testLease)) {
+		t.Errorf("open %v, result %+v, next %v", w.open, w.result, next)
+	}
+	d.now = d.now.Add(testLease - 1)
+	if d.settle(w); len(w.open) != 2 {
+		t.Errorf("result %+v: who may hold a lease is not waited for", w.result)
+	}
+	d.now = d.now.Add(1)
+	if d.settle(w); len(w.open) != 1 || !slices.Equal(w.result.Missing, []string{"old"}) {
+		t.Errorf("open %v, result %+v", w.open, w.result)
+	}
+	d.now = d.now.Add(testLease)
+	if d.settle(w); len(w.open) != 0 || !slices.Equal(w.result.Missing, []string{"longer", "old"}) || w.result.Took != 2*testLease {
+		t.Errorf("open %v, result %+v", w.open, w.result)
+	}
+}
+
+// A lease may be given without settings until they are due.
+func TestSettingsAreWaitedForFromTheirDueTime(t *testing.T) {
+	d := newDesk(nil)
+	l := d.open(t, "r1")
+	d.pushed = 2
+	w := d.list(Change{Revision: 2})
+	d.now = d.now.Add(testLease/3 + testLease - 1)
+	if _, next := d.settle(w); len(w.open) != 1 || !next.Equal(d.now.Add(1)) {
+		t.Errorf("open %v, next %v", w.open, next)
+	}
+	d.now = d.now.Add(1)
+	if d.settle(w); !slices.Equal(w.result.Missing, []string{"r1"}) {
+		t.Errorf("result %+v", w.result)
+	}
+	w = d.list(Change{Revision: 2})
+	d.hear(t, l, confirm(0, 1))
+	if d.settle(w); len(w.open) != 1 {
+		t.Error("older settings answer for newer ones")
+	}
+	d.hear(t, l, confirm(0, 2))
+	if d.settle(w); w.result.Confirmed != 1 {
+		t.Errorf("result %+v", w.result)
+	}
+}
+
+func TestStreamsEndedAreOfTheChangeItself(t *testing.T) {
+	d := newDesk(nil)
+	l := d.open(t, "r1")
+	server := Key{KindServer, "s"}
+	for revision := int64(1); revision <= 3; revision++ {
+		d.pushed = revision
+		w := d.list(Change{Revision: revision, What: server})
+		d.hear(t, l, confirm(0, revision, endedOf(server, 10*revision), endedOf(key("s"), 500)))
+		if d.settle(w); w.result.StreamsEnded != 10*revision {
+			t.Errorf("revision %d: %d streams", revision, w.result.StreamsEnded)
+		}
+	}
+	for range 2 * endedKept {
+		d.hear(t, l, confirm(0, 3, endedOf(server, 1)))
+	}
+	if n := len(l.r.ended); n > endedKept {
+		t.Errorf("%d numbers are kept for ever", n)
+	}
+}

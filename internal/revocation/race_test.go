@@ -1,0 +1,5 @@
+//go:build race
+
+package revocation
+
+const raceEnabled = true
