@@ -93,7 +93,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 	if c.xds, err = xds.New(xds.Config{Log: cfg.Slog, Entered: func() { c.feed.entered() }}); err != nil {
 		return nil, err
 	}
-	if err := cfg.Journal.Follow(ctx, cfg.Store); err != nil {
+	if err := cfg.Journal.Begin(ctx, cfg.Store); err != nil {
 		return nil, err // a restored database, for one
 	}
 	roster := &roster{store: cfg.Store, own: cfg.Own}

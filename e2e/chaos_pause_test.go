@@ -127,9 +127,9 @@ func (a *around) works(t *testing.T) {
 	}
 }
 
-// TestFaultBufferedMessagesRenewNothing: what lay in a buffer, of the network or of a
-// stopped process, while a delete was answered, gives no lease and accepts
-// nothing when it comes.
+// TestFaultBufferedMessagesRenewNothing: what lay in a buffer, of the network or
+// of a stopped control, while a delete was answered, gives no lease and accepts
+// nothing when it comes. For a stopped extauthz see TestDeleteWithAPausedReplica.
 func TestFaultBufferedMessagesRenewNothing(t *testing.T) {
 	a := startAround(t)
 	for _, row := range []struct {
@@ -138,7 +138,6 @@ func TestFaultBufferedMessagesRenewNothing(t *testing.T) {
 	}{
 		{"answers to pings are held, then come one by one", a.heldDown},
 		{"pings are held, then come one by one", a.heldUp},
-		{"extauthz is stopped", a.extauthzStopped},
 		{"control is stopped after it got the delete", a.controlStopped},
 		{"control is stopped, then gets a delete", a.stoppedControl},
 	} {
@@ -190,16 +189,6 @@ func (a *around) pinged(t *testing.T) {
 		}
 		return err == nil
 	})
-}
-
-func (a *around) extauthzStopped(t *testing.T) {
-	d, stopped := a.doom(t), a.pairs[1].extauthz
-	stopped.signal(t, syscall.SIGSTOP)
-	a.delete(d)
-	d.answer(t, 1, 1)
-	a.asks(t, d)
-	stopped.signal(t, syscall.SIGCONT)
-	d.ends(t)
 }
 
 // controlStopped: it is stopped while it waits for a confirmation, so the

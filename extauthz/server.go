@@ -27,7 +27,8 @@ import (
 // Config is what an extauthz needs.
 type Config struct {
 	Replica  string                   // unique name among the replicas
-	Control  grpc.ClientConnInterface // control's xDS socket
+	Control  grpc.ClientConnInterface // control's xDS socket: revocations and lookups
+	Bulk     grpc.ClientConnInterface // the same on another connection: settings and records; default Control
 	Listener net.Listener             // for Envoy; closed by Run
 	Records  io.Writer                // decision records, JSON lines
 	Metrics  prometheus.Registerer
@@ -73,10 +74,13 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Bulk == nil {
+		cfg.Bulk = cfg.Control
+	}
 	control := pb.NewControlClient(cfg.Control)
 	s := &Server{
 		cfg: cfg, now: cfg.Now, streams: newStreams(),
-		headers: newHeaderCache(control), records: newRecorder(cfg.Records, control, cfg.Slog),
+		headers: newHeaderCache(control), records: newRecorder(cfg.Records, pb.NewControlClient(cfg.Bulk), cfg.Slog),
 	}
 	var err error
 	if s.revoked, err = newFollower(s, control); err != nil {
@@ -136,7 +140,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() error { return s.addresses.Run(ctx) })
 	group.Go(func() error {
 		err := client.Run(ctx, client.Config{
-			Conn: s.cfg.Control, Node: s.cfg.Replica, Apply: s.apply, Log: s.cfg.Slog,
+			Conn: s.cfg.Bulk, Node: s.cfg.Replica, Apply: s.apply, Log: s.cfg.Slog,
 			Types: []string{typeGateway, typeKeys, typeServer},
 		})
 		if errors.Is(err, context.Canceled) { // told to stop

@@ -199,6 +199,28 @@ func (r *roles) extauthz() (*extauthz.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	control, err := r.connect()
+	if err != nil {
+		return nil, err
+	}
+	bulk, err := r.connect() // so that a lease never waits behind settings or records
+	if err != nil {
+		return nil, err
+	}
+	records := &lumberjack.Logger{Filename: r.p.file(r.instance.of(decisionsFile)), MaxSize: 64 /* MiB */, MaxBackups: 4}
+	r.closers = append(r.closers, func() {
+		if err := records.Close(); err != nil {
+			r.slog.Error("closing the decision log", "error", err)
+		}
+	})
+	return extauthz.New(extauthz.Config{
+		Replica: replicaName(r.instance.role("extauthz")), Control: control, Bulk: bulk, Listener: listener, Records: records, Metrics: r.registry, Slog: r.slog, Now: r.p.now,
+		SeenFile: r.p.file(r.instance.of(seenFile)),
+	})
+}
+
+// connect makes a connection to control's xDS socket.
+func (r *roles) connect() (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("unix:"+r.p.file(xdsSocket),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
@@ -208,16 +230,7 @@ func (r *roles) extauthz() (*extauthz.Server, error) {
 		return nil, fmt.Errorf("connecting to control: %w", err)
 	}
 	r.closers = append(r.closers, func() { _ = conn.Close() }) // nothing is left to lose
-	records := &lumberjack.Logger{Filename: r.p.file(r.instance.of(decisionsFile)), MaxSize: 64 /* MiB */, MaxBackups: 4}
-	r.closers = append(r.closers, func() {
-		if err := records.Close(); err != nil {
-			r.slog.Error("closing the decision log", "error", err)
-		}
-	})
-	return extauthz.New(extauthz.Config{
-		Replica: replicaName(r.instance.role("extauthz")), Control: conn, Listener: listener, Records: records, Metrics: r.registry, Slog: r.slog, Now: r.p.now,
-		SeenFile: r.p.file(r.instance.of(seenFile)),
-	})
+	return conn, nil
 }
 
 // reconnect finds a control that was away within a second; the default waits up

@@ -76,6 +76,30 @@ func (j *Journal) Seen() store.Reached {
 	return j.seen
 }
 
+// Book is a database that remembers that it has a journal; *store.Store is one.
+type Book interface {
+	Log
+	Journaled(ctx context.Context) (bool, error)
+	NoteJournal(ctx context.Context) error
+}
+
+// Begin follows the database for the first time after Open, before anything is
+// decided by it. A database that had a journal and comes without it, to
+// another machine for one, may be an older state: that is a *MissingError.
+func (j *Journal) Begin(ctx context.Context, book Book) error {
+	journaled, err := book.Journaled(ctx)
+	if err != nil {
+		return err
+	}
+	if journaled && j.Seen() == (store.Reached{}) {
+		return &MissingError{Path: j.path}
+	}
+	if err := j.Follow(ctx, book); err != nil || journaled {
+		return err
+	}
+	return book.NoteJournal(ctx)
+}
+
 // Follow notes how far the database is and what was ended since the last time.
 // When it returns nil the disk has everything that was committed before the
 // call. A *RestoredError says that the database is behind the journal; then

@@ -19,6 +19,15 @@ func (e *RestoredError) Error() string {
 		Describe(e.Now), Describe(e.Seen))
 }
 
+// MissingError says that a database had a journal, and that it is not there.
+type MissingError struct{ Path string }
+
+// Error names the file and the way out.
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("%s is missing: without it nobody can tell whether the database is an older state, in which "+
+		"deleted tokens are valid again. Put it back, or say what becomes of them with `arbiter store accept-restore --end=all` (or none)", e.Path)
+}
+
 // Describe says how far a database is, to a person.
 func Describe(at store.Reached) string {
 	return fmt.Sprintf("epoch %d, seq %d, revision %d", at.Epoch, at.Seq, at.Revision)

@@ -80,3 +80,15 @@ func TestStreamsEndedAreOfTheChangeItself(t *testing.T) {
 		t.Errorf("%d numbers are kept for ever", n)
 	}
 }
+
+func TestTookCountsFromTheRequest(t *testing.T) {
+	d := newDesk(nil)
+	for asked, want := range map[time.Time]time.Duration{{}: time.Second, d.now.Add(-3 * time.Second): 4 * time.Second} {
+		w := d.list(Change{Seq: 1, Asked: asked})
+		d.now = d.now.Add(time.Second)
+		if d.settle(w); w.result.Took != want {
+			t.Errorf("asked %v: took %v, want %v", asked, w.result.Took, want)
+		}
+		d.now = d.now.Add(-time.Second)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -37,8 +38,8 @@ const entriesPerMessage = 4096
 // join lists the replica, before it gets a set or a lease, and begins a link.
 func (h *Hub) join(ctx context.Context, hello *pb.Hello, send func(*pb.ToReplica) error) (*link, error) {
 	name := hello.GetReplica()
-	if name == "" || len(name) > nameMost {
-		return nil, status.Errorf(codes.InvalidArgument, "the first message is a hello with the replica's name, of 1 to %d bytes", nameMost)
+	if name == "" || len(name) > nameMost || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, status.Errorf(codes.InvalidArgument, "the first message is a hello with the replica's name: 1 to %d visible ASCII characters", nameMost)
 	}
 	h.listing.Lock()
 	defer h.listing.Unlock()
@@ -66,7 +67,16 @@ func (h *Hub) join(ctx context.Context, hello *pb.Hello, send func(*pb.ToReplica
 func (h *Hub) full(name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.replicas[name] == nil && len(h.replicas) >= replicasMost
+	if h.replicas[name] != nil || len(h.replicas) < replicasMost {
+		return false
+	}
+	listed := 0
+	for _, r := range h.replicas {
+		if !h.gone(r) {
+			listed++
+		}
+	}
+	return listed >= replicasMost
 }
 
 // leave keeps the replica listed until its lease has run out: it may still be

@@ -172,20 +172,25 @@ func (w *world) cut(keys ...Key) (ended []int64) {
 	return ended
 }
 
+func newWorld() *world {
+	began := time.Now()
+	w := &world{log: newMemoryLog(), roster: &memoryRoster{}}
+	w.hub = w.newHub(nil)
+	w.pipe = &pipe{hub: w.hub}
+	w.follower = NewFollower(FollowerConfig{
+		Client: w.pipe, Replica: "r1", Slog: slog.New(slog.DiscardHandler),
+		Clock: func() Instant { return Instant{Boot: time.Since(began), Wall: time.Now()} },
+		Cut:   w.cut, CutAll: func() { w.note("cut all") },
+		Saw: func(at Position) { w.mu.Lock(); defer w.mu.Unlock(); w.saw = at },
+	})
+	return w
+}
+
 // inWorld runs a test in virtual time, with the replica's lease held.
 func inWorld(t *testing.T, do func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		w := &world{log: newMemoryLog(), roster: &memoryRoster{}}
-		w.hub = w.newHub(nil)
-		w.pipe = &pipe{hub: w.hub}
-		w.follower = NewFollower(FollowerConfig{
-			Client: w.pipe, Replica: "r1", Slog: slog.New(slog.DiscardHandler),
-			Clock: func() Instant { return Instant{Boot: time.Since(began), Wall: time.Now()} },
-			Cut:   w.cut, CutAll: func() { w.note("cut all") },
-			Saw: func(at Position) { w.mu.Lock(); defer w.mu.Unlock(); w.saw = at },
-		})
+		w := newWorld()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.follower.Run(ctx) }()

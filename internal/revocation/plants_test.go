@@ -38,7 +38,7 @@ func TestPlants(t *testing.T) {
 const inPlant = "ARBITER_PLANT"
 
 // plantSeeds is how many simulations may pass before a plant is found.
-const plantSeeds = "6000"
+const plantSeeds = "20000"
 
 var foundBy = regexp.MustCompile(`invariant violated by seed (\d+): (.*)`)
 

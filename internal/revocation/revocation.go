@@ -95,7 +95,7 @@ type Hash [16]byte
 
 // Hash is computed once, when what the key names becomes known.
 func (k Key) Hash() Hash {
-	text := binary.BigEndian.AppendUint32(make([]byte, 0, 64), uint32(k.Kind)) //nolint:gosec // kinds are small
+	text := binary.BigEndian.AppendUint32(make([]byte, 0, 64), uint32(k.Kind))
 	sum := sha256.Sum256(append(text, k.Key...))
 	return Hash(sum[:16])
 }

@@ -43,7 +43,7 @@ func (s *Set) With(entries []Entry, now time.Duration) *Set {
 		if life <= 0 {
 			life = Life(CallMost)
 		}
-		r := record{e.What().Hash(), uint32((now+life)/time.Second) + 1} //nolint:gosec // 136 years of uptime
+		r := record{e.What().Hash(), uint32((now+life)/time.Second) + 1} // 136 years of uptime
 		added[r.hash[0]] = append(added[r.hash[0]], r)
 	}
 	for i := range added {

@@ -14,6 +14,7 @@ import (
 var asReleasedFirst = []string{
 	`DROP TABLE replicas`,
 	`ALTER TABLE revocations DROP COLUMN life`,
+	`ALTER TABLE meta DROP COLUMN journaled`,
 	`ALTER TABLE meta ADD COLUMN lease BIGINT NOT NULL DEFAULT 0`,
 	`DELETE FROM goose_db_version WHERE version_id > 1`,
 }

@@ -19,12 +19,16 @@ type Replica struct {
 // is dropped.
 func (s *Store) ListReplica(ctx context.Context, name string, lease time.Duration, own bool) error {
 	return s.write(ctx, "listing replica", func(tx conn) error {
-		_, err := tx.exec(`INSERT INTO replicas (name, lease, own, joined_at) VALUES ($1, $2, $3, $4)
-			ON CONFLICT (name) DO UPDATE SET own = excluded.own,
-				lease = CASE WHEN excluded.lease > replicas.lease THEN excluded.lease ELSE replicas.lease END`,
-			name, wholeMicros(lease), number(own), micros(s.now()))
-		return err
+		return listReplica(tx, Replica{Name: name, Lease: lease, Own: own, JoinedAt: s.now()})
 	})
+}
+
+func listReplica(tx conn, r Replica) error {
+	_, err := tx.exec(`INSERT INTO replicas (name, lease, own, joined_at) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (name) DO UPDATE SET own = excluded.own,
+			lease = CASE WHEN excluded.lease > replicas.lease THEN excluded.lease ELSE replicas.lease END`,
+		r.Name, wholeMicros(r.Lease), number(r.Own), micros(r.JoinedAt))
+	return err
 }
 
 // wholeMicros rounds up: a lease that is kept must not be shorter than given.

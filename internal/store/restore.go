@@ -27,6 +27,23 @@ func (s *Store) Reached(ctx context.Context) (Reached, error) {
 	return at, nil
 }
 
+// Journaled reports whether NoteJournal was called for this database.
+func (s *Store) Journaled(ctx context.Context) (bool, error) {
+	var begun int64
+	if err := s.read(ctx).row(`SELECT journaled FROM meta WHERE id = 1`)(&begun); err != nil {
+		return false, failed("reading whether there is a journal", err)
+	}
+	return begun == 1, nil
+}
+
+// NoteJournal keeps that a journal of this database was begun, outside of it.
+func (s *Store) NoteJournal(ctx context.Context) error {
+	return s.write(ctx, "noting the journal", func(tx conn) error {
+		_, err := tx.exec(`UPDATE meta SET journaled = 1 WHERE id = 1`)
+		return err
+	})
+}
+
 // Restore says what becomes of a database that was put back to an older state.
 type Restore struct {
 	Seen Reached            // how far it once was, as far as is known
@@ -103,8 +120,11 @@ func (s *Store) startEpoch(tx conn, seen Reached) (Reached, error) {
 	if err != nil {
 		return now, err
 	}
-	_, err = tx.exec(`DELETE FROM changes`)
-	return now, err
+	if _, err := tx.exec(`DELETE FROM changes`); err != nil {
+		return now, err
+	}
+	// Replicas that were listed after the copy was made are not in it.
+	return now, listReplica(tx, Replica{Name: "replicas of the lost time", Lease: revocation.LeaseMost, JoinedAt: s.now()})
 }
 
 // endAgain deletes what an entry ends, and appends the entry anew.

@@ -3,6 +3,10 @@
 -- How long a replica keeps an entry, by its own clock; 0: as long as any.
 ALTER TABLE revocations ADD COLUMN life BIGINT NOT NULL DEFAULT 0; -- microseconds
 
+-- 1 once control has begun a journal of this database, outside of it: who has
+-- the database without it cannot tell whether it is the newest.
+ALTER TABLE meta ADD COLUMN journaled BIGINT NOT NULL DEFAULT 0;
+
 -- Who may hold a lease: a replica stands here before it is given its first
 -- one, and goes when its last one is over.
 CREATE TABLE replicas (
