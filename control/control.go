@@ -176,8 +176,9 @@ func (c *Control) wakeHub(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		c.hub.Wake()
-		if _, restored := errors.AsType[*journal.RestoredError](c.follow(ctx)); restored {
-			return c.journalFault()
+		err := c.follow(ctx)
+		if _, restored := errors.AsType[*journal.RestoredError](err); restored {
+			return err
 		}
 	}
 }
@@ -241,8 +242,9 @@ func (c *Control) Confirmed(ctx context.Context, change revocation.Change) (revo
 	if err := c.feed.reached(ctx, change.Revision); err != nil {
 		return revocation.Result{}, err
 	}
-	// The change is committed, so a journal that cannot be written does not hold
-	// the answer up: it is one of the problems that control shows.
-	_ = c.follow(ctx)
-	return c.hub.Confirmed(ctx, change)
+	// The change is committed and carried out whatever the journal says; but what
+	// the journal does not have would come back with an older database.
+	noted := c.follow(ctx)
+	result, err := c.hub.Confirmed(ctx, change)
+	return result, errors.Join(err, noted)
 }

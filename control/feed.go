@@ -194,6 +194,7 @@ func (f *feed) push(ctx context.Context, revision int64, resources []xds.Resourc
 		delete(f.cas, name.Name)
 	}
 	f.revision = revision
+	f.settle()
 	f.grace = append(f.grace, pushed{revision, f.cfg.Now()})
 	close(f.changed)
 	f.changed = make(chan struct{})
@@ -221,10 +222,15 @@ func graceOf(lease time.Duration) time.Duration { return lease / 3 }
 func (f *feed) due() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.settle()
+	return f.duty
+}
+
+// settle ends the grace of revisions. f.mu is held.
+func (f *feed) settle() {
 	for len(f.grace) > 0 && f.cfg.Now().Sub(f.grace[0].at) > graceOf(f.cfg.Lease) {
 		f.duty, f.grace = f.grace[0].revision, f.grace[1:]
 	}
-	return f.duty
 }
 
 // reached waits until a revision is pushed.

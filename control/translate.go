@@ -67,7 +67,7 @@ func translate(srv store.Server) (out *pb.Server, usesCA bool, err error) {
 		MaxBody:          uint32(srv.Limits.MaxBody),
 		CallLimitSeconds: uint32(srv.Limits.CallLimit / time.Second),
 		Batches:          srv.Batches, LiteralDenials: srv.LiteralDenials,
-		HeadersRevision: srv.HeadersRevision,
+		HeadersRevision: srv.HeadersRevision, StoppedRevision: srv.StoppedRevision,
 	}
 	var tls [2]bool
 	if out.Mcp, tls[0], err = upstreamOf(srv.MCP, srv.CA); err != nil {

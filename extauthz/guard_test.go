@@ -257,6 +257,14 @@ func TestGuardCutsLiveStreams(t *testing.T) {
 	go func() { f.push(nil, nil, []*pb.Server{srv}) }()
 	cutNow(second)
 
+	// Disabled and enabled again before this replica heard of either.
+	fourth := open(other.GetId(), elsewhere)
+	other.StoppedRevision = f.revision.Load()
+	go func() { f.push(nil, nil, []*pb.Server{other}) }()
+	cutNow(third)
+	cutNow(fourth)
+	third = open(other.GetId(), elsewhere)
+
 	_, short := f.token(other.GetId())
 	f.expire(short, time.Now().Add(2*time.Second))
 	cutNow(open(other.GetId(), short))

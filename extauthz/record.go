@@ -123,12 +123,15 @@ func (s *Server) record(d *decision) error {
 		outcome, reason, detail = outcomeDeny, d.denied.reason, d.denied.detail
 		status = d.status
 	}
-	s.metrics.decided(outcome, reason, s.now().Sub(d.started))
 	record := s.recordOf(d)
 	record.Outcome, record.Reason, record.Detail, record.Status = outcome, string(reason), detail, status
-	if kept := s.records.offer(&record) && !s.records.broken.Load(); !kept && d.snap.gateway.recordsNeeded {
+	if d.snap.gateway.recordsNeeded && s.records.broken.Load() {
 		return errRecordsFull
 	}
+	if !s.records.offer(&record) && d.snap.gateway.recordsNeeded {
+		return errRecordsFull
+	}
+	s.metrics.decided(outcome, reason, s.now().Sub(d.started))
 	return nil
 }
 

@@ -37,6 +37,7 @@ type recorder struct {
 	slog    *slog.Logger
 	dropped atomic.Int64
 	unsent  atomic.Int64  // in the sink, and more than control is sent
+	usual   atomic.Int64  // bytes that were taken last
 	broken  atomic.Bool   // the sink could not be written
 	wake    chan struct{} // there are records; one signal is enough
 
@@ -98,10 +99,12 @@ func (r *recorder) put(line []byte, m mark) (waiting int, ok bool) {
 
 // take empties the queue.
 func (r *recorder) take() lines {
+	next := lines{text: make([]byte, 0, r.usual.Load()), marks: make([]mark, 0, r.usual.Load()/256)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	taken := r.queue
-	r.queue = lines{text: make([]byte, 0, len(taken.text)), marks: make([]mark, 0, len(taken.marks))} // as many come again
+	r.queue = next
+	r.usual.Store(int64(len(taken.text))) // as many come again
 	return taken
 }
 
@@ -137,7 +140,8 @@ func (r *recorder) write(ctx context.Context, batches chan<- *pb.RecordRequest) 
 		case <-ticker.C:
 			out.flush()
 		case <-ctx.Done():
-			r.store(r.take())
+			out.add(r.store(r.take()))
+			out.flush()
 			return
 		}
 	}
@@ -160,7 +164,7 @@ func (r *recorder) store(taken lines) lines {
 }
 
 func (r *recorder) send(ctx context.Context, batch *pb.RecordRequest) {
-	ctx, cancel := context.WithTimeout(ctx, recordSend)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordSend) // the last one too
 	defer cancel()
 	if _, err := r.control.Record(ctx, batch); err != nil {
 		r.dropped.Add(int64(len(batch.GetRecords())))
@@ -206,7 +210,7 @@ func (b *batcher) wants(m mark) bool {
 	if b.allowed++; b.allowed <= recordAllows {
 		return true
 	}
-	b.used[m.credential] = m.unixMs
+	b.used[m.credential] = max(b.used[m.credential], m.unixMs)
 	return false
 }
 

@@ -53,6 +53,7 @@ type Server struct {
 	addresses *upstream.Resolver
 	streams   *streams
 	bodies    bodies
+	seen      *seenFile
 	records   *recorder
 	metrics   *metrics
 }
@@ -80,7 +81,7 @@ func New(cfg Config) (*Server, error) {
 	control := pb.NewControlClient(cfg.Control)
 	s := &Server{
 		cfg: cfg, now: cfg.Now, streams: newStreams(),
-		headers: newHeaderCache(control), records: newRecorder(cfg.Records, pb.NewControlClient(cfg.Bulk), cfg.Slog),
+		seen: newSeenFile(cfg.SeenFile, cfg.Slog), headers: newHeaderCache(control), records: newRecorder(cfg.Records, pb.NewControlClient(cfg.Bulk), cfg.Slog),
 	}
 	var err error
 	if s.revoked, err = newFollower(s, control); err != nil {
@@ -109,11 +110,7 @@ func newFollower(s *Server, control pb.ControlClient) (*revocation.Follower, err
 		if cfg.Seen, err = revocation.ReadSeen(s.cfg.SeenFile); err != nil {
 			return nil, err
 		}
-		cfg.Saw = func(at revocation.Position) {
-			if err := revocation.WriteSeen(s.cfg.SeenFile, at); err != nil {
-				s.cfg.Slog.Error("an older copy of the database may not be noticed", "error", err)
-			}
-		}
+		cfg.Saw = s.seen.note
 	}
 	return revocation.NewFollower(cfg), nil
 }
@@ -125,6 +122,7 @@ func (s *Server) Replica() string { return s.cfg.Replica }
 func (s *Server) Run(ctx context.Context) error {
 	server := grpc.NewServer(
 		wire.Codec(),
+		grpc.WaitForHandlers(true), // Stop comes back when nobody decides any more
 		grpc.NumStreamWorkers(checkWorkers),
 		grpc.UnaryInterceptor(s.recoverUnary), grpc.StreamInterceptor(s.recoverStream),
 		grpc.MaxRecvMsgSize(messageMost),
@@ -134,9 +132,12 @@ func (s *Server) Run(ctx context.Context) error {
 	wire.Register(server, s)
 	procv3.RegisterExternalProcessorServer(server, s)
 
+	recording, decided := context.WithCancel(context.WithoutCancel(ctx))
+	defer decided()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.revoked.Run(ctx) })
-	group.Go(func() error { return s.records.run(ctx) })
+	group.Go(func() error { return s.records.run(recording) })
+	group.Go(func() error { return s.seen.run(ctx) })
 	group.Go(func() error { return s.addresses.Run(ctx) })
 	group.Go(func() error {
 		err := client.Run(ctx, client.Config{
@@ -157,6 +158,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() error {
 		<-ctx.Done()
 		server.Stop() // every stream breaks: nothing goes on unguarded
+		decided()
 		return nil
 	})
 	err := group.Wait()

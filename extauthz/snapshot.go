@@ -57,6 +57,7 @@ type server struct {
 	batches         bool
 	literalDenials  bool
 	headersRevision int64
+	stopped         int64 // revision at which it was last disabled
 }
 
 // target is where a server's requests go.
@@ -109,9 +110,9 @@ type change struct {
 
 // with builds the next snapshot whole. Settings or keys that are wrong leave
 // everything as it is (no next); a server that is wrong accepts nothing in the
-// next snapshot, and the error names it. It also lists the disabled servers:
-// their streams have to end. Those of a deleted one are ended, and counted, by its entry in
-// the revocation log.
+// next snapshot, and the error names it. It also lists the servers that are
+// disabled, or were since: their streams have to end. Those of a deleted one
+// are ended, and counted, by its entry in the revocation log.
 func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.ServerID, refused error) {
 	var err error
 	next = &Snapshot{}
@@ -139,8 +140,9 @@ func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.Serv
 				return nil, nil, wrong
 			}
 			refused = errors.Join(refused, wrong)
+			before := next.servers.find(srv.id)
 			next.servers.set(srv.id, srv, &owned)
-			if !srv.enabled {
+			if !srv.enabled || before != nil && before.stopped < srv.stopped {
 				ended = append(ended, srv.id)
 			}
 		default:
@@ -238,7 +240,7 @@ func parseServerAs(id identity.ServerID, in *pb.Server) (*server, error) {
 		hash:      serverKey(id).Hash(),
 		callLimit: time.Duration(in.GetCallLimitSeconds()) * time.Second,
 		batches:   in.GetBatches(), literalDenials: in.GetLiteralDenials(),
-		headersRevision: in.GetHeadersRevision(),
+		headersRevision: in.GetHeadersRevision(), stopped: in.GetStoppedRevision(),
 	}
 	if out.maxBody <= 0 || out.callLimit <= 0 {
 		return nil, fmt.Errorf("a limit is missing: body %d bytes, call %v", out.maxBody, out.callLimit)

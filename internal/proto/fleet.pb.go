@@ -44,6 +44,7 @@ type Server struct {
 	Batches          bool                   `protobuf:"varint,12,opt,name=batches,proto3" json:"batches,omitempty"`                                        // JSON-RPC batches on /mcp for 2025-03-26
 	LiteralDenials   bool                   `protobuf:"varint,13,opt,name=literal_denials,json=literalDenials,proto3" json:"literal_denials,omitempty"`    // denials as MCP's literal 403
 	HeadersRevision  int64                  `protobuf:"varint,14,opt,name=headers_revision,json=headersRevision,proto3" json:"headers_revision,omitempty"` // 0: the server has no headers of its own
+	StoppedRevision  int64                  `protobuf:"varint,15,opt,name=stopped_revision,json=stoppedRevision,proto3" json:"stopped_revision,omitempty"` // at which it was last disabled; streams of before end
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -172,6 +173,13 @@ func (x *Server) GetLiteralDenials() bool {
 func (x *Server) GetHeadersRevision() int64 {
 	if x != nil {
 		return x.HeadersRevision
+	}
+	return 0
+}
+
+func (x *Server) GetStoppedRevision() int64 {
+	if x != nil {
+		return x.StoppedRevision
 	}
 	return 0
 }
@@ -432,7 +440,7 @@ var File_internal_proto_fleet_proto protoreflect.FileDescriptor
 const file_internal_proto_fleet_proto_rawDesc = "" +
 	"\n" +
 	"\x1ainternal/proto/fleet.proto\x12\n" +
-	"arbiter.v1\"\x99\x04\n" +
+	"arbiter.v1\"\xc4\x04\n" +
 	"\x06Server\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -448,7 +456,8 @@ const file_internal_proto_fleet_proto_rawDesc = "" +
 	"\x12call_limit_seconds\x18\v \x01(\rR\x10callLimitSeconds\x12\x18\n" +
 	"\abatches\x18\f \x01(\bR\abatches\x12'\n" +
 	"\x0fliteral_denials\x18\r \x01(\bR\x0eliteralDenials\x12)\n" +
-	"\x10headers_revision\x18\x0e \x01(\x03R\x0fheadersRevision\x1a9\n" +
+	"\x10headers_revision\x18\x0e \x01(\x03R\x0fheadersRevision\x12)\n" +
+	"\x10stopped_revision\x18\x0f \x01(\x03R\x0fstoppedRevision\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"6\n" +

@@ -20,8 +20,12 @@ type wait struct {
 // committed has confirmed it, or can no longer accept anything because its
 // lease has run out. It is called after the commit and, for settings, after the
 // push. When ctx ends first, the replicas that are still open count as missing,
-// and may still accept: the error is the context's.
+// and may still accept: the error is the context's. Any other error says that
+// the log is not the one that the change was committed to.
 func (h *Hub) Confirmed(ctx context.Context, change Change) (Result, error) {
+	if at, err := h.position(ctx); err != nil || at.Seq < change.Seq {
+		return Result{}, cmp.Or(err, ErrLogReplaced)
+	}
 	h.Wake()
 	w := h.list(change)
 	for {

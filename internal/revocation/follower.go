@@ -22,8 +22,8 @@ type FollowerConfig struct {
 	Slog    *slog.Logger
 
 	// Seen is the newest position that this machine has followed, from disk;
-	// Saw is told when there is a newer one. A log that is behind is not
-	// followed.
+	// Saw is told when there is a newer one, at most once a second, and must not
+	// block. A log that is behind is not followed.
 	Seen Position
 	Saw  func(Position)
 }
@@ -68,7 +68,8 @@ func NewFollower(cfg FollowerConfig) *Follower {
 	}
 	f := &Follower{cfg: cfg, seen: cfg.Seen, saved: cfg.Seen, renewed: make(chan struct{}, 1)}
 	f.ended.changed = make(chan struct{}, 1)
-	f.known.Store(&Known{Set: &Set{}})
+	// Generations of two processes differ: a note for Guard may outlive one.
+	f.known.Store(&Known{Set: &Set{}, Generation: uint64(cfg.Clock().Boot)})
 	return f
 }
 
@@ -197,7 +198,10 @@ func (f *Follower) apply(run []*pb.Revoked, send func(*pb.FromReplica) error) er
 		return err
 	}
 	full := run[0].GetFull()
+	now := f.cfg.Clock()
 	switch {
+	case now.Wall.IsZero():
+		return errors.New("this machine's clocks cannot be read")
 	case f.loaded && at.Database != known.At.Database:
 		return ErrOtherDatabase
 	case at.Behind(f.seen):
@@ -210,7 +214,7 @@ func (f *Follower) apply(run []*pb.Revoked, send func(*pb.FromReplica) error) er
 		next.Set = &Set{}
 		next.Generation++
 	}
-	next.Set = next.Set.With(entries, f.cfg.Clock().Boot)
+	next.Set = next.Set.With(entries, now.Boot)
 	f.known.Store(next)
 	f.seen, f.loaded = at, true
 	var ended []*pb.Ended

@@ -297,6 +297,7 @@ func TestEntriesLeaveTheSet(t *testing.T) {
 	var saw []Position
 	e.cfg.Saw = func(at Position) { saw = append(saw, at) }
 	e.hear(t, full(1, "one"))
+	generation := e.Known().Generation
 	e.keep()
 	e.keep()
 	e.pass(time.Hour - time.Second)
@@ -306,7 +307,7 @@ func TestEntriesLeaveTheSet(t *testing.T) {
 	}
 	e.pass(4 * time.Second)
 	e.keep()
-	if e.Known().Len() != 0 || e.Known().At.Seq != 1 || e.Known().Generation != 1 {
+	if e.Known().Len() != 0 || e.Known().At.Seq != 1 || e.Known().Generation != generation {
 		t.Errorf("an entry stays for ever: %+v", e.Known().At)
 	}
 	if !slices.Equal(saw, []Position{{"a", 1, 1}}) {

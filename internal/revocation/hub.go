@@ -125,6 +125,8 @@ func (h *Hub) position(ctx context.Context) (Position, error) {
 	switch {
 	case errors.Is(h.fault, ErrLogReplaced):
 		return at, h.fault
+	case ctx.Err() != nil: // says nothing about the log
+		return at, ctx.Err()
 	case err != nil:
 		h.fault = err
 		return at, err

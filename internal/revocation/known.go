@@ -31,5 +31,6 @@ func (k *Known) Remember(now Instant) Memory { return Memory{k.Generation, int64
 // Holds reports whether a memory may still be used at now. Most is at most as
 // long as entries stay in the set.
 func (k *Known) Holds(m Memory, now Instant, most time.Duration) bool {
-	return m.Generation == k.Generation && now.Boot-time.Duration(m.Asked) <= most
+	age := now.Boot - time.Duration(m.Asked)
+	return m.Generation == k.Generation && age >= 0 && age <= most
 }

@@ -125,6 +125,7 @@ func TestKnown(t *testing.T) {
 		{"as old as it may be", known, instant(time.Minute, 0), true},
 		{"too old", known, instant(time.Minute+1, 0), false},
 		{"too old, whatever the wall clock says", known, instant(time.Minute+1, -time.Hour), false},
+		{"of a clock that began anew", known, instant(-1, 0), false},
 		{"another generation", &Known{Generation: 4}, instant(0, 0), false},
 		{"with more entries", &Known{At: Position{"a", 1, 9}, Generation: 3}, instant(0, 0), true},
 	} {

@@ -212,6 +212,35 @@ func TestReplacedLogIsNeverServedAgain(t *testing.T) {
 	})
 }
 
+// What was committed to a log that went back is not confirmed by who had
+// confirmed the same seq of the log as it was.
+func TestReplacedLogConfirmsNothing(t *testing.T) {
+	d := newDesk(nil)
+	l := d.open(t, "r1")
+	for _, name := range []string{"one", "two", "three"} {
+		d.log.append(name)
+	}
+	if err := l.bring(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.hear(t, l, confirm(3, 0))
+	d.log.set(func() { d.log.at.Seq, d.log.entries = 1, d.log.entries[:1] })
+	if got, err := d.Confirmed(t.Context(), Change{Seq: d.log.append("other two")}); !errors.Is(err, ErrLogReplaced) {
+		t.Errorf("result %+v, error %v", got, err)
+	}
+}
+
+// A replica that leaves while its log is read says nothing about the log.
+func TestFaultIsNotOfWhoLeft(t *testing.T) {
+	d := newDesk(nil)
+	d.log.set(func() { d.log.broken = context.Canceled })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.position(ctx); err == nil || d.Fault() != nil {
+		t.Errorf("error %v, fault %v", err, d.Fault())
+	}
+}
+
 // Rights that settings take away end with the lease of who does not take them.
 func TestReplicaBehindTheSettingsLosesItsLease(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

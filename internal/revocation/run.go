@@ -19,7 +19,7 @@ const (
 	keepEvery  = time.Second
 	retryFirst = 50 * time.Millisecond
 	retryMost  = time.Second
-	resignWait = 500 * time.Millisecond // until control has read it
+	resignWait = 3 * time.Second // to cut the streams, and for control to read it
 )
 
 // Run follows the log until ctx ends, connecting anew whenever the stream
@@ -74,11 +74,13 @@ func (f *Follower) follow(ctx context.Context) error {
 		defer close(in)
 		broken = receive(streamCtx, stream, in)
 	}()
+	// Who is told to stop has time to resign, and no more: control may be frozen.
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(resignWait, cancel) })
+	defer stop()
 	err = f.handle(ctx, stream, in)
 	if ctx.Err() == nil {
 		cancel() // ends receive
 	}
-	defer time.AfterFunc(resignWait, cancel).Stop()
 	for range in { // until control has read the last message
 	}
 	return cmp.Or(err, broken)

@@ -31,11 +31,21 @@ func WriteSeen(path string, at Position) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
-		return fmt.Errorf("keeping the revocation log's position: %w", err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := writeWhole(path, append(text, '\n')); err != nil {
 		return fmt.Errorf("keeping the revocation log's position: %w", err)
 	}
 	return nil
+}
+
+// writeWhole replaces a file, after the disk has the new one.
+func writeWhole(path string, text []byte) error {
+	file, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }

@@ -15,6 +15,7 @@ var asReleasedFirst = []string{
 	`DROP TABLE replicas`,
 	`ALTER TABLE revocations DROP COLUMN life`,
 	`ALTER TABLE meta DROP COLUMN journaled`,
+	`ALTER TABLE servers DROP COLUMN stopped_revision`,
 	`ALTER TABLE meta ADD COLUMN lease BIGINT NOT NULL DEFAULT 0`,
 	`DELETE FROM goose_db_version WHERE version_id > 1`,
 }

@@ -48,6 +48,7 @@ type Server struct {
 
 	HeaderNames     []string
 	HeadersRevision int64 // revision at which the headers last changed; 0: never had any
+	StoppedRevision int64 // revision at which it was last disabled; 0: never
 	Revision        int64 // revision at which anything last changed
 	CreatedAt       time.Time
 	UpdatedAt       time.Time
@@ -79,7 +80,7 @@ func (s *Store) CreateServer(ctx context.Context, srv Server, headers []Header) 
 			return err
 		}
 		_, err = tx.exec(`INSERT INTO servers (headers, `+serverColumns+`) VALUES
-			($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)`,
+			($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)`,
 			append([]any{sealed}, row...)...)
 		return err
 	})
@@ -141,6 +142,9 @@ func (s *Store) UpdateServer(ctx context.Context, id identity.ServerID, edit fun
 		after.ID, after.CreatedAt = id, before.CreatedAt
 		after.HeaderNames, after.HeadersRevision = before.HeaderNames, before.HeadersRevision
 		after.Revision, after.UpdatedAt = revision, timeOf(micros(s.now()))
+		if after.StoppedRevision = before.StoppedRevision; before.Enabled && !after.Enabled {
+			after.StoppedRevision = revision
+		}
 		if err := freeName(tx, id, after.Name); err != nil {
 			return err
 		}
@@ -175,7 +179,7 @@ func (s *Store) replace(tx conn, srv *Server, headers *[]Header) error {
 	_, err = tx.exec(`UPDATE servers SET name = $2, enabled = $3, mcp = $4, rpc = $5, ca = $6, legacy = $7,
 		modern = $8, allowed_origins = $9, labels = $10, max_body = $11, call_limit = $12, batches = $13,
 		literal_denials = $14, header_names = $15, headers_revision = $16, revision = $17, created_at = $18,
-		updated_at = $19 WHERE id = $1`, row...)
+		updated_at = $19, stopped_revision = $20 WHERE id = $1`, row...)
 	return err
 }
 
@@ -281,7 +285,7 @@ func (s *Store) AllServers(ctx context.Context, each func(Server) error) (int64,
 // serverColumns, serverRow and scanServer have one order.
 const serverColumns = `id, name, enabled, mcp, rpc, ca, legacy, modern, allowed_origins, labels,
 	max_body, call_limit, batches, literal_denials, header_names, headers_revision, revision,
-	created_at, updated_at`
+	created_at, updated_at, stopped_revision`
 
 // serverRow returns the columns of a server, after filling in its defaults.
 func serverRow(srv *Server) ([]any, error) {
@@ -296,6 +300,7 @@ func serverRow(srv *Server) ([]any, error) {
 		int64(srv.Limits.MaxBody), srv.Limits.CallLimit.Microseconds(),
 		number(srv.Batches), number(srv.LiteralDenials), names,
 		srv.HeadersRevision, srv.Revision, micros(srv.CreatedAt), micros(srv.UpdatedAt),
+		srv.StoppedRevision,
 	}, errors.Join(err1, err2, err3)
 }
 
@@ -307,7 +312,7 @@ func scanServer(row scan) (Server, error) {
 		&srv.Legacy, &srv.Modern, &origins, &labels,
 		&srv.Limits.MaxBody, &callLimit,
 		&srv.Batches, &srv.LiteralDenials, &names,
-		&srv.HeadersRevision, &srv.Revision, &created, &updated)
+		&srv.HeadersRevision, &srv.Revision, &created, &updated, &srv.StoppedRevision)
 	if err != nil {
 		return Server{}, err
 	}

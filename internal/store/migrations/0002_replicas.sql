@@ -3,6 +3,10 @@
 -- How long a replica keeps an entry, by its own clock; 0: as long as any.
 ALTER TABLE revocations ADD COLUMN life BIGINT NOT NULL DEFAULT 0; -- microseconds
 
+-- The revision at which a server was last disabled: its streams end although it
+-- may be enabled again before a replica hears of either.
+ALTER TABLE servers ADD COLUMN stopped_revision BIGINT NOT NULL DEFAULT 0;
+
 -- 1 once control has begun a journal of this database, outside of it: who has
 -- the database without it cannot tell whether it is the newest.
 ALTER TABLE meta ADD COLUMN journaled BIGINT NOT NULL DEFAULT 0;

@@ -60,7 +60,31 @@ func testServers(t *testing.T, engine New) {
 	})
 	t.Run("taken", func(t *testing.T) { testTaken(t, engine) })
 	t.Run("update", func(t *testing.T) { testUpdate(t, engine) })
+	t.Run("stopped", func(t *testing.T) { testStopped(t, engine) })
 	t.Run("delete", func(t *testing.T) { testDeleteServer(t, engine) })
+}
+
+// When a server was last disabled stays known after it was enabled again.
+func testStopped(t *testing.T, engine New) {
+	s := fresh(t, engine, store.Config{})
+	srv := created(t, s, "a")
+	wantEqual(t, "at first", srv.StoppedRevision, int64(0))
+	var stopped int64
+	for i, enabled := range []bool{false, false, true, true, false, true} {
+		before := srv.Enabled
+		var err error
+		srv, err = s.UpdateServer(t.Context(), srv.ID, func(srv *store.Server) error {
+			srv.Enabled, srv.StoppedRevision = enabled, 99 // not the caller's to say
+			return nil
+		}, nil)
+		wantErr(t, err, nil)
+		if before && !enabled {
+			stopped = srv.Revision
+		}
+		stored, err := s.Server(t.Context(), srv.ID)
+		wantErr(t, err, nil)
+		wantEqual(t, fmt.Sprint("after change ", i), []int64{srv.StoppedRevision, stored.StoppedRevision}, []int64{stopped, stopped})
+	}
 }
 
 func testTaken(t *testing.T, engine New) {
