@@ -83,7 +83,7 @@ func (a *api) showStatus(r *http.Request, _ []byte) (reply, error) {
 func (a *api) showDecision(r *http.Request, _ []byte) (reply, error) {
 	missing := &failure{
 		status: http.StatusNotFound,
-		detail: "there is no decision with this id among the newest 10,000; the id stands in the answer's arbiter-request-id, older ones only in decisions.jsonl",
+		detail: "there is no decision with this id among the newest 10,000 that control was sent; the id stands in the answer's arbiter-request-id, and decisions.jsonl has them all",
 	}
 	id := r.PathValue("request_id")
 	if id == "" || len(id) > maxName || checkText(id, maxName) != nil {
