@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/arbiter-gateway/arbiter/bench/child"
 )
 
 // Paths of the upstream.
@@ -21,14 +23,17 @@ const (
 	ssePath  = "/sse"
 )
 
-const readyWithin = 60 * time.Second
+const (
+	readyWithin = 60 * time.Second
+	pollEvery   = 50 * time.Millisecond
+)
 
 // fleet is everything that runs while the benchmark does.
 type fleet struct {
 	dir      string // of this run, removed at the end
 	envoy    string // path of the binary
 	upstream netip.AddrPort
-	running  []*process
+	running  []*child.Process
 
 	upstreamPID int
 }
@@ -36,14 +41,14 @@ type fleet struct {
 // stop ends all processes, the last first.
 func (f *fleet) stop() {
 	for i := len(f.running) - 1; i >= 0; i-- {
-		f.running[i].stop()
+		f.running[i].Stop()
 	}
 }
 
 // alive reports the first process that should run and does not.
 func (f *fleet) alive() error {
 	for _, p := range f.running {
-		if err := p.running(); err != nil {
+		if err := p.Running(); err != nil {
 			return err
 		}
 	}
@@ -53,7 +58,7 @@ func (f *fleet) alive() error {
 // build builds one program of this tree.
 func (f *fleet) build(ctx context.Context, pkg string) (string, error) {
 	program := filepath.Join(f.dir, "bin", filepath.Base(pkg))
-	_, err := output(command(ctx, "go", "build", "-trimpath", "-o", program, pkg))
+	_, err := child.Output(child.Command(ctx, "go", "build", "-trimpath", "-o", program, pkg))
 	return program, err
 }
 
@@ -62,7 +67,7 @@ func findEnvoy(ctx context.Context) (string, error) {
 	if path := os.Getenv("ARBITER_ENVOY"); path != "" {
 		return path, nil
 	}
-	out, err := output(command(ctx, "sh", "envoy/fetch.sh"))
+	out, err := child.Output(child.Command(ctx, "sh", "envoy/fetch.sh"))
 	return strings.TrimSpace(string(out)), err
 }
 
@@ -71,11 +76,11 @@ func (f *fleet) startUpstream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, addr, err := start(command(ctx, program), "upstream", f.dir, true)
+	p, addr, err := child.Start(child.Command(ctx, program), "upstream", f.dir, true)
 	if err != nil {
 		return err
 	}
-	f.running, f.upstreamPID = append(f.running, p), p.pid()
+	f.running, f.upstreamPID = append(f.running, p), p.PID()
 	f.upstream, err = netip.ParseAddrPort(addr)
 	return err
 }
@@ -87,12 +92,12 @@ func (f *fleet) startNoop(ctx context.Context) (socket string, pid int, err erro
 		return "", 0, err
 	}
 	socket = filepath.Join(f.dir, "noop.sock")
-	p, _, err := start(command(ctx, program, "-socket", socket), "noop-server", f.dir, true)
+	p, _, err := child.Start(child.Command(ctx, program, "-socket", socket), "noop-server", f.dir, true)
 	if err != nil {
 		return "", 0, err
 	}
 	f.running = append(f.running, p)
-	return socket, p.pid(), nil
+	return socket, p.PID(), nil
 }
 
 // startBaseline runs an Envoy without Arbiter and returns its process id.
@@ -109,13 +114,13 @@ func (f *fleet) startBaseline(ctx context.Context, name string, like *arbiter, b
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return 0, err
 	}
-	cmd := command(ctx, f.envoy, "--config-path", file, "--disable-hot-restart", "--log-level", "warning")
-	p, _, err := start(cmd, name, f.dir, false)
+	cmd := child.Command(ctx, f.envoy, "--config-path", file, "--disable-hot-restart", "--log-level", "warning")
+	p, _, err := child.Start(cmd, name, f.dir, false)
 	if err != nil {
 		return 0, err
 	}
 	f.running = append(f.running, p)
-	return p.pid(), poll(ctx, p, readyWithin, func(ctx context.Context) error {
+	return p.PID(), child.Poll(ctx, p, pollEvery, readyWithin, func(ctx context.Context) error {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", b.listen.String())
 		if err == nil {
 			_ = conn.Close() // it was only to see whether anybody listens
@@ -141,19 +146,19 @@ func (f *fleet) startArbiter(ctx context.Context, name, program string, env ...s
 	}
 	a := &arbiter{program: program, dir: filepath.Join(f.dir, name), listen: listen, parts: map[string]int{}}
 	a.env = append([]string{"ARBITER_DATA=" + a.dir, "ARBITER_LISTEN=" + listen.String(), "ARBITER_ENVOY=" + f.envoy}, env...)
-	var last *process
+	var last *child.Process
 	for _, role := range []string{"control", "extauthz", "envoy"} {
 		cmd := a.command(ctx, role)
-		if last, _, err = start(cmd, name+"-"+role, f.dir, false); err != nil {
+		if last, _, err = child.Start(cmd, name+"-"+role, f.dir, false); err != nil {
 			return nil, err
 		}
 		f.running = append(f.running, last)
-		a.parts[role] = last.pid()
+		a.parts[role] = last.PID()
 	}
-	if err := poll(ctx, last, readyWithin, a.ready); err != nil {
+	if err := child.Poll(ctx, last, pollEvery, readyWithin, a.ready); err != nil {
 		return nil, errors.Join(err, f.alive())
 	}
-	of, err := children(a.parts["envoy"])
+	of, err := child.Children(a.parts["envoy"])
 	if err != nil || len(of) != 1 {
 		return nil, fmt.Errorf("looking for the Envoy of %s: %d children, %w", name, len(of), err)
 	}
@@ -162,7 +167,7 @@ func (f *fleet) startArbiter(ctx context.Context, name, program string, env ...s
 }
 
 func (g *arbiter) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := command(ctx, g.program, args...)
+	cmd := child.Command(ctx, g.program, args...)
 	cmd.Env = append(cmd.Env, g.env...)
 	return cmd
 }
@@ -175,7 +180,7 @@ func (g *arbiter) ready(ctx context.Context) error {
 
 // object runs a command of the command line and reads the object it prints.
 func (g *arbiter) object(ctx context.Context, into any, args ...string) error {
-	out, err := output(g.command(ctx, append(args, "--json")...))
+	out, err := child.Output(g.command(ctx, append(args, "--json")...))
 	if err != nil {
 		return err
 	}

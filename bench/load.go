@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/arbiter-gateway/arbiter/bench/child"
 )
 
 // connections is how many clients ask at a time, each one request at a time,
@@ -83,7 +85,7 @@ func seconds(d time.Duration) string {
 
 // run runs h2load to its end and returns what it printed.
 func (l load) run(ctx context.Context, w *watch, args ...string) (string, error) {
-	cmd := command(ctx, l.h2load, args...)
+	cmd := child.Command(ctx, l.h2load, args...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()

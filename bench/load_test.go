@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/arbiter-gateway/arbiter/bench/child"
 )
 
 // The files hold what h2load 1.52 printed, to the byte.
@@ -75,7 +77,7 @@ func TestWatchMissesAProcessThatIsGone(t *testing.T) {
 	if _, err := w.read(strings.NewReader(captured(t, "saturated.txt")), os.Getpid()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.usage(); !errors.Is(err, errGone) {
+	if _, err := w.usage(); !errors.Is(err, child.ErrGone) {
 		t.Errorf("usage without the process: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arbiter-gateway/arbiter/bench/child"
 	"github.com/arbiter-gateway/arbiter/bench/report"
 )
 
@@ -64,7 +65,7 @@ func (m *measurement) top(ctx context.Context, file string) (string, error) {
 	for _, list := range []struct{ order, what string }{
 		{"-flat", "what the functions themselves used"}, {"-cum", "what they used with all that they call"},
 	} {
-		text, err := output(command(ctx, "go", "tool", "pprof", "-top", "-nodecount=20", list.order, file))
+		text, err := child.Output(child.Command(ctx, "go", "tool", "pprof", "-top", "-nodecount=20", list.order, file))
 		if err != nil {
 			return "", err
 		}

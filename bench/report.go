@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arbiter-gateway/arbiter/bench/child"
 	"github.com/arbiter-gateway/arbiter/bench/report"
 )
 
@@ -15,7 +16,7 @@ const quiet = 0.10
 
 // report prints the figures, and writes them where they are asked for.
 func (m *measurement) report(ctx context.Context, args []string) error {
-	version, err := output(command(ctx, m.envoy, "--version"))
+	version, err := child.Output(child.Command(ctx, m.envoy, "--version"))
 	if err != nil {
 		return err
 	}

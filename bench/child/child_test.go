@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -37,8 +38,8 @@ func TestParseRSS(t *testing.T) {
 
 func TestParseMachine(t *testing.T) {
 	const text = "cpu  100 20 3000 999999 888888 4 50 600 77777 66666\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
-	if got, err := parseMachine(text); err != nil || got != 37740*time.Millisecond {
-		t.Errorf("%v, %v, want 37.74s", got, err)
+	if got, err := parseMachine(text); err != nil || got != (Machine{Busy: 37740 * time.Millisecond, Idle: 18888870 * time.Millisecond}) {
+		t.Errorf("%v, %v, want 37.74s and 18888.87s", got, err)
 	}
 	for _, text := range []string{"", "cpu 1 2 3\n", "cpu0 1 2 3 4 5 6 7 8\n", "cpu  1 2 3 4 5 6 7 x\n"} {
 		if got, err := parseMachine(text); err == nil {
@@ -115,5 +116,20 @@ func TestCommandHasNoSettings(t *testing.T) {
 	env := strings.Join(Command(t.Context(), "true").Env, "\n") + "\n"
 	if strings.Contains(env, "ARBITER_") || !strings.Contains(env, "OTHER=stays\n") {
 		t.Errorf("environment of a child: %s", env)
+	}
+}
+
+func TestChildren(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	of, err := Children(os.Getpid())
+	if err != nil || len(of) != 1 || of[0] != cmd.Process.Pid {
+		t.Errorf("children are %v, %v; want %d", of, err, cmd.Process.Pid)
 	}
 }

@@ -2,6 +2,7 @@ package child
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,14 +16,18 @@ import (
 // architecture that Linux runs Go on).
 const tick = 10 * time.Millisecond
 
+// ErrGone says that a process has ended.
+var ErrGone = errors.New("the process is gone")
+
 func proc(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 
 // CPU is what a process has used so far: utime + stime of all of its threads,
-// also of those that ended (/proc/pid/stat, fields 14 and 15).
+// also of those that ended (/proc/pid/stat, fields 14 and 15). ErrGone: it has
+// ended itself.
 func CPU(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(proc(pid, "stat"))
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%w: %w", ErrGone, err)
 	}
 	return parseStat(text)
 }
@@ -45,33 +50,38 @@ func parseStat(text []byte) (time.Duration, error) {
 	return time.Duration(sum) * tick, nil
 }
 
-// MachineCPU is what all processors have spent on work so far (/proc/stat).
-func MachineCPU() (time.Duration, error) {
+// Machine is what all processors have spent so far.
+type Machine struct{ Busy, Idle time.Duration }
+
+// ReadMachine reads /proc/stat.
+func ReadMachine() (Machine, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return 0, err
+		return Machine{}, err
 	}
 	return parseMachine(string(text))
 }
 
 // parseMachine reads the first line: user nice system idle iowait irq softirq
 // steal, then guest times that user holds already.
-func parseMachine(text string) (busy time.Duration, err error) {
+func parseMachine(text string) (m Machine, err error) {
 	line, _, _ := strings.Cut(text, "\n")
 	fields := strings.Fields(line)
 	if len(fields) < 9 || fields[0] != "cpu" {
-		return 0, fmt.Errorf("reading /proc/stat: %q", line)
+		return Machine{}, fmt.Errorf("reading /proc/stat: %q", line)
 	}
 	for i, field := range fields[1:9] {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("reading /proc/stat: %w", err)
+			return Machine{}, fmt.Errorf("reading /proc/stat: %w", err)
 		}
-		if i != 3 && i != 4 { // idle, iowait
-			busy += time.Duration(n) * tick
+		if i == 3 || i == 4 { // idle, iowait
+			m.Idle += time.Duration(n) * tick
+		} else {
+			m.Busy += time.Duration(n) * tick
 		}
 	}
-	return busy, nil
+	return m, nil
 }
 
 // OwnCPU is what this process and its children have used, of the children those

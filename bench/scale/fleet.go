@@ -105,7 +105,8 @@ func (f *fleet) usage() (u usage, err error) {
 		u.ours += used
 	}
 	u.at = time.Now()
-	u.all, err = child.MachineCPU()
+	machine, err := child.ReadMachine()
+	u.all = machine.Busy
 	return u, err
 }
 
