@@ -32,7 +32,7 @@ func (m *machine) living() (out []*machineToken) {
 // Create makes a token, unless enough of them live.
 func (m *machine) Create(rt *rapid.T) {
 	if len(m.living()) == livingMost {
-		rt.Skip("enough tokens")
+		return
 	}
 	value := token.New(token.Access, machineMAC).Reveal()
 	row, err := m.control.store.CreateToken(context.Background(), store.AccessToken{
@@ -68,7 +68,7 @@ func (m *machine) Use(rt *rapid.T) {
 func (m *machine) Delete(rt *rapid.T) {
 	living := m.living()
 	if hub, _ := m.control.serving(); hub == nil || len(living) == 0 {
-		rt.Skip("nothing to delete")
+		return
 	}
 	tok := rapid.SampledFrom(living).Draw(rt, "token")
 	entry, err := m.control.store.DeleteToken(context.Background(), m.control.server, tok.id)
@@ -149,7 +149,7 @@ func (m *machine) Duplicate(rt *rapid.T) {
 func (m *machine) Gap(rt *rapid.T) {
 	hub, alive := m.control.serving()
 	if hub == nil {
-		rt.Skip("no control")
+		return
 	}
 	if err := m.control.gap(); err != nil {
 		rt.Fatal(err)
