@@ -52,6 +52,7 @@ lint:
 
 unit: envoy
 	$(GOTEST) -race -timeout 8m ./...
+	go test -count=1 -run '^TestMachine$$' ./extauthz
 
 e2e: envoy
 	sh e2e/clients/fetch.sh

@@ -1,5 +1,0 @@
-//go:build !race
-
-package extauthz
-
-const machineRounds = 2
