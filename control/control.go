@@ -102,7 +102,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		return nil, err
 	}
 	c.hub = revocation.NewHub(revocation.HubConfig{
-		Log: cfg.Store, Roster: roster, Listed: listed, Lease: cfg.Lease, Now: cfg.Now, Slog: cfg.Slog,
+		Log: cfg.Store, Roster: roster, Listed: listed, Lease: cfg.Lease, Now: cfg.Now,
 		Pushed: func() int64 { return c.feed.pushing() }, Due: func() int64 { return c.feed.due() }, Grace: graceOf(cfg.Lease),
 	})
 	pair, err := cfg.Cert.Pair()

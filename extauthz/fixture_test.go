@@ -172,7 +172,7 @@ func newFixtureAt(t testing.TB, clock revocation.Clock, servers ...*pb.Server) *
 	control := &fakeControl{used: map[string]bool{}, tokens: map[token.Digest]*pb.ResolveResponse{}, headers: map[string]*pb.UpstreamHeadersResponse{}}
 	f := &fixture{t: t, control: control, records: new(syncBuffer), registry: prometheus.NewRegistry()}
 	f.hub = revocation.NewHub(revocation.HubConfig{
-		Log: control, Roster: noRoster{}, Lease: 15 * time.Second, Slog: log,
+		Log: control, Roster: noRoster{}, Lease: 15 * time.Second,
 		Pushed: f.revision.Load, Due: func() int64 { return 0 },
 	})
 	control.hub = f.hub

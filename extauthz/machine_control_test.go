@@ -5,7 +5,6 @@ package extauthz
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -119,7 +118,7 @@ func (c *machineControl) start() error {
 	defer c.mu.Unlock()
 	c.alive, c.end = context.WithCancel(context.Background())
 	c.hub = revocation.NewHub(revocation.HubConfig{
-		Log: c.store, Roster: machineRoster{c.store}, Listed: listed, Lease: machineLease, Slog: slog.New(slog.DiscardHandler),
+		Log: c.store, Roster: machineRoster{c.store}, Listed: listed, Lease: machineLease,
 		Pushed: machineRevision, Due: machineRevision, Grace: machineLease / 3,
 	})
 	return nil

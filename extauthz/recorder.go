@@ -139,6 +139,7 @@ func (r *recorder) write(ctx context.Context, batches chan<- *pb.RecordRequest) 
 			out.add(r.store(r.take()))
 		case <-ticker.C:
 			out.flush()
+			out.allowed, out.refused = 0, 0 // another share
 		case <-ctx.Done():
 			out.add(r.store(r.take()))
 			out.flush()
@@ -180,7 +181,7 @@ type batcher struct {
 
 	batch            *pb.RecordRequest
 	size             int // of batch, in bytes
-	allowed, refused int // in batch
+	allowed, refused int // of this share, which may take several batches
 	used             map[string]int64
 }
 
@@ -201,7 +202,7 @@ func (b *batcher) add(taken lines) {
 	}
 }
 
-// wants reports whether there is room for a record in this batch.
+// wants reports whether there is room for a record in this share.
 func (b *batcher) wants(m mark) bool {
 	if m.credential == "" {
 		b.refused++
@@ -226,5 +227,5 @@ func (b *batcher) flush() {
 			b.dropped.Add(int64(len(b.batch.GetRecords())))
 		}
 	}
-	b.batch, b.size, b.allowed, b.refused, b.used = &pb.RecordRequest{}, 0, 0, 0, map[string]int64{}
+	b.batch, b.size, b.used = &pb.RecordRequest{}, 0, map[string]int64{}
 }

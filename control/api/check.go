@@ -10,12 +10,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
 
 	"github.com/arbiter-gateway/arbiter/extauthz/upstream"
+	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/store"
 )
 
@@ -25,12 +27,12 @@ const (
 	maxOrigins    = 32
 	maxOrigin     = 300 // bytes
 	maxLabels     = 32
-	maxLabelKey   = 63       // bytes
-	maxLabelValue = 256      // characters
-	minMaxBody    = 1 << 10  // bytes
-	maxMaxBody    = 4 << 20  // bytes, the hard limit of contract section 4
-	minCallLimit  = 1        // seconds
-	maxCallLimit  = 86400    // seconds, the backstop of every stream
+	maxLabelKey   = 63      // bytes
+	maxLabelValue = 256     // characters
+	minMaxBody    = 1 << 10 // bytes
+	maxMaxBody    = 4 << 20 // bytes, the hard limit of contract section 4
+	minCallLimit  = 1       // seconds
+	maxCallLimit  = int64(revocation.CallMost / time.Second)
 	maxCA         = 48 << 10 // bytes; a body has 64 KiB, and line ends are escaped in it
 )
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -38,7 +37,6 @@ type HubConfig struct {
 	Listed map[string]time.Duration // replicas of earlier controls, and the longest lease each may hold
 	Lease  time.Duration            // how long a replica may go on unconfirmed
 	Now    func() time.Time         // default time.Now
-	Slog   *slog.Logger
 
 	// Pushed is the newest revision of the settings, Due the newest that every
 	// replica must run: who is behind it gets no lease, and Due follows Pushed

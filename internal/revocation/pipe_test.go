@@ -154,7 +154,7 @@ func (w *world) push(pushed, due int64) {
 
 func (w *world) newHub(listed map[string]time.Duration) *Hub {
 	return NewHub(HubConfig{
-		Log: w.log, Roster: w.roster, Listed: listed, Lease: testLease, Slog: slog.New(slog.DiscardHandler),
+		Log: w.log, Roster: w.roster, Listed: listed, Lease: testLease,
 		Pushed: func() int64 { w.mu.Lock(); defer w.mu.Unlock(); return w.pushed },
 		Due:    func() int64 { w.mu.Lock(); defer w.mu.Unlock(); return w.due },
 		Grace:  testLease / 3,

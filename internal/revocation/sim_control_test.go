@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
@@ -47,7 +46,7 @@ func (s *sim) startControl() {
 	c.pushed = []push{{s.db.settings(), s.now}}
 	now := func() time.Time { return bigBang.Add(s.machine.monotonic()) }
 	c.hub = NewHub(HubConfig{
-		Log: disk{s}, Roster: disk{s}, Listed: s.db.roster, Lease: s.lease, Now: now, Slog: slog.New(slog.DiscardHandler),
+		Log: disk{s}, Roster: disk{s}, Listed: s.db.roster, Lease: s.lease, Now: now,
 		Pushed: c.newest, Due: c.due, Grace: s.lease / 3,
 	})
 	s.control = c
