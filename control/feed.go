@@ -96,7 +96,7 @@ func (f *feed) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	resources := []xds.Resource{f.settings(), keys}
+	resources := []xds.Resource{f.settings(), keys, f.policy()}
 	seen := map[string]bool{}
 	revision, err := f.cfg.Store.AllServers(ctx, func(srv store.Server) error {
 		resources = append(resources, f.server(srv))

@@ -8,6 +8,7 @@ import (
 	"github.com/arbiter-gateway/arbiter/extauthz/upstream"
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 	"github.com/arbiter-gateway/arbiter/internal/store"
+	"github.com/arbiter-gateway/arbiter/policies"
 	"github.com/arbiter-gateway/arbiter/xds"
 	"google.golang.org/protobuf/proto"
 )
@@ -39,6 +40,14 @@ func (f *feed) keys(ctx context.Context) (xds.Resource, error) {
 		out.SessionKeys = append(out.SessionKeys, &pb.SessionKey{Id: k.ID, Key: k.Key[:]})
 	}
 	return xds.Resource{Name: xds.Name{Type: xds.TypeKeys, Name: "keys"}, Body: out}, nil
+}
+
+func (f *feed) policy() xds.Resource {
+	bundle := policies.Standard()
+	return xds.Resource{
+		Name: xds.Name{Type: xds.TypePolicy, Name: "policy"},
+		Body: &pb.Policy{Revision: bundle.Revision(), Files: bundle.Files},
+	}
 }
 
 // server translates one server record, noting its bundle. One that cannot be

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -19,7 +18,6 @@ import (
 	"github.com/arbiter-gateway/arbiter/extauthz/wire"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
-	"github.com/arbiter-gateway/arbiter/policies"
 )
 
 // Faults of the gateway itself. They become 503, never a decision.
@@ -100,7 +98,7 @@ func (s *Server) decide(ctx context.Context, d *decision, in wire.Message) (err 
 	if d.session, err = s.openSession(d); err != nil { // 5.
 		return err
 	}
-	if err = s.authorize(d); err != nil { // 6.
+	if err = s.authorize(ctx, d); err != nil { // 6.
 		return err
 	}
 	if d.route, err = s.chooseRoute(ctx, d); err != nil {
@@ -220,66 +218,6 @@ func (s *Server) openSession(d *decision) (*session.Session, error) {
 func (d *denial) addressed(c call) *denial {
 	d.id = c.id()
 	return d
-}
-
-// authorize is step 6: the question for each message, all or nothing.
-func (s *Server) authorize(d *decision) error {
-	if d.req.transport == jsonrpc.MCP && d.opensStreams() {
-		if s.streams.count(tokenKey(d.who.ID)) >= d.snap.gateway.streams {
-			return deny(reasonStreams).addressed(d.call)
-		}
-	}
-	in := policies.Input{Principal: d.who.Principal, Scopes: d.who.Scopes, Narrowed: d.who.Narrowed}
-	if len(d.call.messages) == 0 {
-		if d.req.method == "DELETE" {
-			return nil // upkeep: ending a session takes no right
-		}
-		in.Action = policies.ActionOpenStream
-		return denied(policies.Decide(in), d.call)
-	}
-	for _, m := range d.call.messages {
-		if upkeep(m) {
-			continue
-		}
-		in.Action, in.Call = policies.ActionCall, policies.Call{Method: m.Method}
-		if m.Method == "tools/call" {
-			in.Call.Tool = m.Selector
-		}
-		if err := denied(policies.Decide(in), d.call); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// opensStreams reports whether the answer may be a live stream that counts:
-// upkeep goes on at the cap, or nobody could end what reached it.
-func (d *decision) opensStreams() bool {
-	if len(d.call.messages) == 0 {
-		return d.req.method != "DELETE"
-	}
-	return !allUpkeep(d.call.messages)
-}
-
-func allUpkeep(messages []jsonrpc.Message) bool {
-	return !slices.ContainsFunc(messages, func(m jsonrpc.Message) bool { return !upkeep(m) })
-}
-
-func denied(answer policies.Decision, c call) error {
-	if answer.Allow {
-		return nil
-	}
-	return (&denial{reason: reasonPolicy, detail: answer.Reason, text: answer.Text}).addressed(c)
-}
-
-// upkeep messages keep a session going: credential and session, no policy
-// (contract section 4). server/discover is never denied to a caller who may
-// use the server.
-func upkeep(m jsonrpc.Message) bool {
-	return m.Kind == jsonrpc.Response || slices.Contains([]string{
-		"ping", "server/discover", "notifications/initialized", "notifications/cancelled",
-		"notifications/progress", "notifications/roots/list_changed",
-	}, m.Method)
 }
 
 // route is where an allowed request goes.

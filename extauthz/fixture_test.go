@@ -27,6 +27,7 @@ import (
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/token"
+	"github.com/arbiter-gateway/arbiter/policies"
 	"github.com/arbiter-gateway/arbiter/xds"
 )
 
@@ -237,6 +238,10 @@ func (f *fixture) push(gateway *pb.Gateway, keys *pb.Keys, servers []*pb.Server)
 	}
 	if keys != nil {
 		changed = append(changed, xds.Resource{Name: xds.Name{Type: xds.TypeKeys, Name: "keys"}, Body: keys})
+	}
+	if gateway != nil { // the first push
+		bundle := policies.Standard()
+		changed = append(changed, xds.Resource{Name: xds.Name{Type: xds.TypePolicy, Name: "policy"}, Body: &pb.Policy{Revision: bundle.Revision(), Files: bundle.Files}})
 	}
 	for _, srv := range servers {
 		changed = append(changed, xds.Resource{Name: xds.Name{Type: xds.TypeServer, Name: srv.GetId()}, Body: srv})

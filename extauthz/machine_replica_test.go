@@ -28,6 +28,7 @@ import (
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/token"
+	"github.com/arbiter-gateway/arbiter/policies"
 	"github.com/arbiter-gateway/arbiter/xds/client"
 )
 
@@ -101,12 +102,14 @@ var machineMAC = token.MACKey{1, 2, 3}
 
 // settle gives the replica its settings, which stay.
 func (r *machineReplica) settle(server identity.ServerID) error {
+	bundle := policies.Standard()
 	for _, part := range []struct {
 		typ  string
 		body proto.Message
 	}{
 		{typeGateway, &pb.Gateway{BaseUrl: "https://localhost:8443", SessionSeconds: 3600, StreamsPerCredential: 1000}},
 		{typeKeys, &pb.Keys{TokenMac: machineMAC[:], SessionKeys: []*pb.SessionKey{{Id: 1, Key: bytes.Repeat([]byte{7}, 32)}}}},
+		{typePolicy, &pb.Policy{Revision: bundle.Revision(), Files: bundle.Files}},
 		{typeServer, &pb.Server{
 			Id: server.String(), Name: "a", Enabled: true, Modern: true, MaxBody: 1 << 20, CallLimitSeconds: 600,
 			Mcp: &pb.Upstream{Url: "http://127.0.0.1:9001/mcp", Cluster: "plain"},

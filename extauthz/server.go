@@ -142,7 +142,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() error {
 		err := client.Run(ctx, client.Config{
 			Conn: s.cfg.Bulk, Node: s.cfg.Replica, Apply: s.apply, Log: s.cfg.Slog,
-			Types: []string{typeGateway, typeKeys, typeServer},
+			Types: []string{typeGateway, typeKeys, typePolicy, typeServer},
 		})
 		if errors.Is(err, context.Canceled) { // told to stop
 			err = nil

@@ -1,6 +1,7 @@
 package extauthz
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/token"
+	"github.com/arbiter-gateway/arbiter/policies"
 )
 
 // Snapshot is everything that control pushed, at one revision. It is
@@ -24,6 +26,7 @@ type Snapshot struct {
 	Revision int64
 	gateway  *gateway
 	keys     *keys
+	policy   *policies.Policy
 	servers  serverShards
 	loaded   bool // every server has come once
 }
@@ -46,7 +49,7 @@ type keys struct {
 // server is pb.Server, checked.
 type server struct {
 	id              identity.ServerID
-	name            string
+	seen            policies.Server // by policies
 	enabled         bool
 	mcp, rpc        *target
 	legacy, modern  bool
@@ -89,7 +92,9 @@ func (s *serverShards) set(id identity.ServerID, srv *server, owned *[256]bool) 
 }
 
 // Ready reports whether requests can be decided.
-func (s *Snapshot) Ready() bool { return s != nil && s.gateway != nil && s.keys != nil && s.loaded }
+func (s *Snapshot) Ready() bool {
+	return s != nil && s.gateway != nil && s.keys != nil && s.policy != nil && s.loaded
+}
 
 // Servers is the number of servers known.
 func (s *Snapshot) Servers() int {
@@ -104,6 +109,7 @@ func (s *Snapshot) Servers() int {
 type change struct {
 	gateway *pb.Gateway
 	keys    *pb.Keys
+	policy  *pb.Policy
 	server  *pb.Server
 	removed string // id of a server that is gone
 }
@@ -134,6 +140,8 @@ func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.Serv
 			next.gateway, err = parseGateway(c.gateway)
 		case c.keys != nil:
 			next.keys, err = parseKeys(c.keys)
+		case c.policy != nil:
+			next.policy, err = parsePolicy(c.policy)
 		case c.server != nil:
 			srv, wrong := parseServer(c.server)
 			if srv == nil {
@@ -217,6 +225,19 @@ func parseKeys(in *pb.Keys) (*keys, error) {
 	return out, nil
 }
 
+// parsePolicy compiles the bundle that decides.
+func parsePolicy(in *pb.Policy) (*policies.Policy, error) {
+	bundle := policies.Bundle{Files: in.GetFiles()}
+	if bundle.Revision() != in.GetRevision() {
+		return nil, fmt.Errorf("policy %s: what came is %s", in.GetRevision(), bundle.Revision())
+	}
+	policy, err := policies.Compile(context.Background(), bundle)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", in.GetRevision(), err)
+	}
+	return policy, nil
+}
+
 // parseServer checks a server. One that is wrong comes back disabled, with the
 // error; without an id there is none.
 func parseServer(in *pb.Server) (*server, error) {
@@ -226,7 +247,7 @@ func parseServer(in *pb.Server) (*server, error) {
 	}
 	out, err := parseServerAs(id, in)
 	if err != nil {
-		return &server{id: id, name: in.GetName()}, fmt.Errorf("server %s: %w", id, err)
+		return &server{id: id}, fmt.Errorf("server %s: %w", id, err)
 	}
 	return out, nil
 }
@@ -234,7 +255,7 @@ func parseServer(in *pb.Server) (*server, error) {
 func parseServerAs(id identity.ServerID, in *pb.Server) (*server, error) {
 	var err error
 	out := &server{
-		id: id, name: in.GetName(), enabled: in.GetEnabled(),
+		id: id, enabled: in.GetEnabled(),
 		legacy: in.GetLegacy(), modern: in.GetModern(),
 		maxBody:   min(int(in.GetMaxBody()), bodyCap),
 		hash:      serverKey(id).Hash(),
@@ -242,6 +263,8 @@ func parseServerAs(id identity.ServerID, in *pb.Server) (*server, error) {
 		batches:   in.GetBatches(), literalDenials: in.GetLiteralDenials(),
 		headersRevision: in.GetHeadersRevision(), stopped: in.GetStoppedRevision(),
 	}
+	out.seen.ID, out.seen.Name, out.seen.Labels = id, in.GetName(), in.GetLabels()
+	out.seen.Grants, out.seen.Data = in.GetGrants(), in.GetPolicyData()
 	if out.maxBody <= 0 || out.callLimit <= 0 {
 		return nil, fmt.Errorf("a limit is missing: body %d bytes, call %v", out.maxBody, out.callLimit)
 	}

@@ -12,6 +12,7 @@ const (
 	typeServer  = "type.googleapis.com/arbiter.v1.Server"
 	typeKeys    = "type.googleapis.com/arbiter.v1.Keys"
 	typeGateway = "type.googleapis.com/arbiter.v1.Gateway"
+	typePolicy  = "type.googleapis.com/arbiter.v1.Policy"
 )
 
 // changesOf reads one pushed update.
@@ -30,6 +31,9 @@ func changesOf(update client.Update) ([]change, error) {
 		case typeGateway:
 			c.gateway = &pb.Gateway{}
 			err = resource.Body.UnmarshalTo(c.gateway)
+		case typePolicy:
+			c.policy = &pb.Policy{}
+			err = resource.Body.UnmarshalTo(c.policy)
 		default:
 			err = fmt.Errorf("type %q was not asked for", update.Type)
 		}

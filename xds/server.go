@@ -30,11 +30,12 @@ const (
 	TypeServer  = "type.googleapis.com/arbiter.v1.Server"
 	TypeKeys    = "type.googleapis.com/arbiter.v1.Keys"
 	TypeGateway = "type.googleapis.com/arbiter.v1.Gateway"
+	TypePolicy  = "type.googleapis.com/arbiter.v1.Policy"
 )
 
 // FleetTypes are all types of the fleet. A replica counts as running a revision
 // only when it has subscribed to all of them.
-func FleetTypes() []string { return []string{TypeServer, TypeKeys, TypeGateway} }
+func FleetTypes() []string { return []string{TypeServer, TypeKeys, TypeGateway, TypePolicy} }
 
 // Config is what a Server needs.
 type Config struct {

@@ -109,7 +109,7 @@ func TestFleetComesInBatches(t *testing.T) {
 			complete++
 		}
 	}
-	if len(r.state()) != n+2 || complete != 3 {
+	if len(r.state()) != n+2 || complete != len(xds.FleetTypes()) {
 		t.Errorf("%d resources, %d complete updates", len(r.state()), complete)
 	}
 }

@@ -323,17 +323,166 @@ func (x *Header) GetValue() string {
 	return ""
 }
 
+type ToolsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	Tools         []*ToolDefinition      `protobuf:"bytes,2,rep,name=tools,proto3" json:"tools,omitempty"` // of one list answer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolsRequest) Reset() {
+	*x = ToolsRequest{}
+	mi := &file_internal_proto_control_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolsRequest) ProtoMessage() {}
+
+func (x *ToolsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proto_control_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolsRequest.ProtoReflect.Descriptor instead.
+func (*ToolsRequest) Descriptor() ([]byte, []int) {
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ToolsRequest) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *ToolsRequest) GetTools() []*ToolDefinition {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+type ToolDefinition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Hash          []byte                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"` // SHA-256 of the definition in canonical JSON
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolDefinition) Reset() {
+	*x = ToolDefinition{}
+	mi := &file_internal_proto_control_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolDefinition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolDefinition) ProtoMessage() {}
+
+func (x *ToolDefinition) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proto_control_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolDefinition.ProtoReflect.Descriptor instead.
+func (*ToolDefinition) Descriptor() ([]byte, []int) {
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ToolDefinition) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ToolDefinition) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+type ToolsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changed       []string               `protobuf:"bytes,1,rep,name=changed,proto3" json:"changed,omitempty"` // names of those that differ from what is remembered or approved
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolsResponse) Reset() {
+	*x = ToolsResponse{}
+	mi := &file_internal_proto_control_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolsResponse) ProtoMessage() {}
+
+func (x *ToolsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proto_control_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolsResponse.ProtoReflect.Descriptor instead.
+func (*ToolsResponse) Descriptor() ([]byte, []int) {
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ToolsResponse) GetChanged() []string {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
 type RecordRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Records       [][]byte               `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"` // JSON, one decision record each
 	Used          []*Used                `protobuf:"bytes,2,rep,name=used,proto3" json:"used,omitempty"`       // by allowed requests whose records are not among them
+	Values        []*Values              `protobuf:"bytes,3,rep,name=values,proto3" json:"values,omitempty"`   // of some of the records, apart from them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RecordRequest) Reset() {
 	*x = RecordRequest{}
-	mi := &file_internal_proto_control_proto_msgTypes[5]
+	mi := &file_internal_proto_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -345,7 +494,7 @@ func (x *RecordRequest) String() string {
 func (*RecordRequest) ProtoMessage() {}
 
 func (x *RecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[5]
+	mi := &file_internal_proto_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -358,7 +507,7 @@ func (x *RecordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordRequest.ProtoReflect.Descriptor instead.
 func (*RecordRequest) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{5}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RecordRequest) GetRecords() [][]byte {
@@ -375,6 +524,75 @@ func (x *RecordRequest) GetUsed() []*Used {
 	return nil
 }
 
+func (x *RecordRequest) GetValues() []*Values {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+// Values are the arguments of one recorded request, masked. They are in no
+// record and in no log.
+type Values struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DecisionId    string                 `protobuf:"bytes,1,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
+	ServerId      string                 `protobuf:"bytes,2,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	Arguments     []byte                 `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"` // JSON array, one item per message of the request; null: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Values) Reset() {
+	*x = Values{}
+	mi := &file_internal_proto_control_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Values) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Values) ProtoMessage() {}
+
+func (x *Values) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proto_control_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Values.ProtoReflect.Descriptor instead.
+func (*Values) Descriptor() ([]byte, []int) {
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Values) GetDecisionId() string {
+	if x != nil {
+		return x.DecisionId
+	}
+	return ""
+}
+
+func (x *Values) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *Values) GetArguments() []byte {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
 type Used struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Credential    string                 `protobuf:"bytes,1,opt,name=credential,proto3" json:"credential,omitempty"`        // id
@@ -385,7 +603,7 @@ type Used struct {
 
 func (x *Used) Reset() {
 	*x = Used{}
-	mi := &file_internal_proto_control_proto_msgTypes[6]
+	mi := &file_internal_proto_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -397,7 +615,7 @@ func (x *Used) String() string {
 func (*Used) ProtoMessage() {}
 
 func (x *Used) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[6]
+	mi := &file_internal_proto_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -410,7 +628,7 @@ func (x *Used) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Used.ProtoReflect.Descriptor instead.
 func (*Used) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{6}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Used) GetCredential() string {
@@ -435,7 +653,7 @@ type RecordResponse struct {
 
 func (x *RecordResponse) Reset() {
 	*x = RecordResponse{}
-	mi := &file_internal_proto_control_proto_msgTypes[7]
+	mi := &file_internal_proto_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +665,7 @@ func (x *RecordResponse) String() string {
 func (*RecordResponse) ProtoMessage() {}
 
 func (x *RecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[7]
+	mi := &file_internal_proto_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +678,7 @@ func (x *RecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResponse.ProtoReflect.Descriptor instead.
 func (*RecordResponse) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{7}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{11}
 }
 
 type FromReplica struct {
@@ -478,7 +696,7 @@ type FromReplica struct {
 
 func (x *FromReplica) Reset() {
 	*x = FromReplica{}
-	mi := &file_internal_proto_control_proto_msgTypes[8]
+	mi := &file_internal_proto_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +708,7 @@ func (x *FromReplica) String() string {
 func (*FromReplica) ProtoMessage() {}
 
 func (x *FromReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[8]
+	mi := &file_internal_proto_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +721,7 @@ func (x *FromReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromReplica.ProtoReflect.Descriptor instead.
 func (*FromReplica) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{8}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FromReplica) GetKind() isFromReplica_Kind {
@@ -592,7 +810,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_internal_proto_control_proto_msgTypes[9]
+	mi := &file_internal_proto_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +822,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[9]
+	mi := &file_internal_proto_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +835,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{9}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Hello) GetReplica() string {
@@ -664,7 +882,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_internal_proto_control_proto_msgTypes[10]
+	mi := &file_internal_proto_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -676,7 +894,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[10]
+	mi := &file_internal_proto_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -689,7 +907,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{10}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Ping) GetNumber() int64 {
@@ -712,7 +930,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_internal_proto_control_proto_msgTypes[11]
+	mi := &file_internal_proto_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -724,7 +942,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[11]
+	mi := &file_internal_proto_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -737,7 +955,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{11}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Confirm) GetSeq() int64 {
@@ -771,7 +989,7 @@ type Resign struct {
 
 func (x *Resign) Reset() {
 	*x = Resign{}
-	mi := &file_internal_proto_control_proto_msgTypes[12]
+	mi := &file_internal_proto_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -783,7 +1001,7 @@ func (x *Resign) String() string {
 func (*Resign) ProtoMessage() {}
 
 func (x *Resign) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[12]
+	mi := &file_internal_proto_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -796,7 +1014,7 @@ func (x *Resign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resign.ProtoReflect.Descriptor instead.
 func (*Resign) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{12}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{16}
 }
 
 type Ended struct {
@@ -810,7 +1028,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_internal_proto_control_proto_msgTypes[13]
+	mi := &file_internal_proto_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -822,7 +1040,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[13]
+	mi := &file_internal_proto_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -835,7 +1053,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{13}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Ended) GetKind() int32 {
@@ -872,7 +1090,7 @@ type ToReplica struct {
 
 func (x *ToReplica) Reset() {
 	*x = ToReplica{}
-	mi := &file_internal_proto_control_proto_msgTypes[14]
+	mi := &file_internal_proto_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +1102,7 @@ func (x *ToReplica) String() string {
 func (*ToReplica) ProtoMessage() {}
 
 func (x *ToReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[14]
+	mi := &file_internal_proto_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +1115,7 @@ func (x *ToReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToReplica.ProtoReflect.Descriptor instead.
 func (*ToReplica) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{14}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ToReplica) GetKind() isToReplica_Kind {
@@ -957,7 +1175,7 @@ type Revoked struct {
 
 func (x *Revoked) Reset() {
 	*x = Revoked{}
-	mi := &file_internal_proto_control_proto_msgTypes[15]
+	mi := &file_internal_proto_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1187,7 @@ func (x *Revoked) String() string {
 func (*Revoked) ProtoMessage() {}
 
 func (x *Revoked) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[15]
+	mi := &file_internal_proto_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1200,7 @@ func (x *Revoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoked.ProtoReflect.Descriptor instead.
 func (*Revoked) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{15}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Revoked) GetFull() bool {
@@ -1047,7 +1265,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_internal_proto_control_proto_msgTypes[16]
+	mi := &file_internal_proto_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1277,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[16]
+	mi := &file_internal_proto_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1290,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{16}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Entry) GetSeq() int64 {
@@ -1123,7 +1341,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_internal_proto_control_proto_msgTypes[17]
+	mi := &file_internal_proto_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1353,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_control_proto_msgTypes[17]
+	mi := &file_internal_proto_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1366,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_internal_proto_control_proto_rawDescGZIP(), []int{17}
+	return file_internal_proto_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Pong) GetNumber() int64 {
@@ -1211,10 +1429,24 @@ const file_internal_proto_control_proto_rawDesc = "" +
 	"\x10headers_revision\x18\x02 \x01(\x03R\x0fheadersRevision\"2\n" +
 	"\x06Header\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"O\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"]\n" +
+	"\fToolsRequest\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x120\n" +
+	"\x05tools\x18\x02 \x03(\v2\x1a.arbiter.v1.ToolDefinitionR\x05tools\"8\n" +
+	"\x0eToolDefinition\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\fR\x04hash\")\n" +
+	"\rToolsResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x03(\tR\achanged\"{\n" +
 	"\rRecordRequest\x12\x18\n" +
 	"\arecords\x18\x01 \x03(\fR\arecords\x12$\n" +
-	"\x04used\x18\x02 \x03(\v2\x10.arbiter.v1.UsedR\x04used\"?\n" +
+	"\x04used\x18\x02 \x03(\v2\x10.arbiter.v1.UsedR\x04used\x12*\n" +
+	"\x06values\x18\x03 \x03(\v2\x12.arbiter.v1.ValuesR\x06values\"d\n" +
+	"\x06Values\x12\x1f\n" +
+	"\vdecision_id\x18\x01 \x01(\tR\n" +
+	"decisionId\x12\x1b\n" +
+	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1c\n" +
+	"\targuments\x18\x03 \x01(\fR\targuments\"?\n" +
 	"\x04Used\x12\x1e\n" +
 	"\n" +
 	"credential\x18\x01 \x01(\tR\n" +
@@ -1267,11 +1499,12 @@ const file_internal_proto_control_proto_rawDesc = "" +
 	"\x06newest\x18\x02 \x01(\x03R\x06newest\x12&\n" +
 	"\x0fcontrol_unix_ms\x18\x03 \x01(\x03R\rcontrolUnixMs\x12\x19\n" +
 	"\blease_ms\x18\x04 \x01(\x03R\aleaseMs\x12\x1a\n" +
-	"\brevision\x18\x05 \x01(\x03R\brevision2\xad\x02\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision2\xeb\x02\n" +
 	"\aControl\x12B\n" +
 	"\aResolve\x12\x1a.arbiter.v1.ResolveRequest\x1a\x1b.arbiter.v1.ResolveResponse\x12Z\n" +
 	"\x0fUpstreamHeaders\x12\".arbiter.v1.UpstreamHeadersRequest\x1a#.arbiter.v1.UpstreamHeadersResponse\x12?\n" +
-	"\x06Record\x12\x19.arbiter.v1.RecordRequest\x1a\x1a.arbiter.v1.RecordResponse\x12A\n" +
+	"\x06Record\x12\x19.arbiter.v1.RecordRequest\x1a\x1a.arbiter.v1.RecordResponse\x12<\n" +
+	"\x05Tools\x12\x18.arbiter.v1.ToolsRequest\x1a\x19.arbiter.v1.ToolsResponse\x12A\n" +
 	"\vRevocations\x12\x17.arbiter.v1.FromReplica\x1a\x15.arbiter.v1.ToReplica(\x010\x01B6Z4github.com/arbiter-gateway/arbiter/internal/proto;pbb\x06proto3"
 
 var (
@@ -1286,51 +1519,59 @@ func file_internal_proto_control_proto_rawDescGZIP() []byte {
 	return file_internal_proto_control_proto_rawDescData
 }
 
-var file_internal_proto_control_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_internal_proto_control_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_internal_proto_control_proto_goTypes = []any{
 	(*ResolveRequest)(nil),          // 0: arbiter.v1.ResolveRequest
 	(*ResolveResponse)(nil),         // 1: arbiter.v1.ResolveResponse
 	(*UpstreamHeadersRequest)(nil),  // 2: arbiter.v1.UpstreamHeadersRequest
 	(*UpstreamHeadersResponse)(nil), // 3: arbiter.v1.UpstreamHeadersResponse
 	(*Header)(nil),                  // 4: arbiter.v1.Header
-	(*RecordRequest)(nil),           // 5: arbiter.v1.RecordRequest
-	(*Used)(nil),                    // 6: arbiter.v1.Used
-	(*RecordResponse)(nil),          // 7: arbiter.v1.RecordResponse
-	(*FromReplica)(nil),             // 8: arbiter.v1.FromReplica
-	(*Hello)(nil),                   // 9: arbiter.v1.Hello
-	(*Ping)(nil),                    // 10: arbiter.v1.Ping
-	(*Confirm)(nil),                 // 11: arbiter.v1.Confirm
-	(*Resign)(nil),                  // 12: arbiter.v1.Resign
-	(*Ended)(nil),                   // 13: arbiter.v1.Ended
-	(*ToReplica)(nil),               // 14: arbiter.v1.ToReplica
-	(*Revoked)(nil),                 // 15: arbiter.v1.Revoked
-	(*Entry)(nil),                   // 16: arbiter.v1.Entry
-	(*Pong)(nil),                    // 17: arbiter.v1.Pong
+	(*ToolsRequest)(nil),            // 5: arbiter.v1.ToolsRequest
+	(*ToolDefinition)(nil),          // 6: arbiter.v1.ToolDefinition
+	(*ToolsResponse)(nil),           // 7: arbiter.v1.ToolsResponse
+	(*RecordRequest)(nil),           // 8: arbiter.v1.RecordRequest
+	(*Values)(nil),                  // 9: arbiter.v1.Values
+	(*Used)(nil),                    // 10: arbiter.v1.Used
+	(*RecordResponse)(nil),          // 11: arbiter.v1.RecordResponse
+	(*FromReplica)(nil),             // 12: arbiter.v1.FromReplica
+	(*Hello)(nil),                   // 13: arbiter.v1.Hello
+	(*Ping)(nil),                    // 14: arbiter.v1.Ping
+	(*Confirm)(nil),                 // 15: arbiter.v1.Confirm
+	(*Resign)(nil),                  // 16: arbiter.v1.Resign
+	(*Ended)(nil),                   // 17: arbiter.v1.Ended
+	(*ToReplica)(nil),               // 18: arbiter.v1.ToReplica
+	(*Revoked)(nil),                 // 19: arbiter.v1.Revoked
+	(*Entry)(nil),                   // 20: arbiter.v1.Entry
+	(*Pong)(nil),                    // 21: arbiter.v1.Pong
 }
 var file_internal_proto_control_proto_depIdxs = []int32{
 	4,  // 0: arbiter.v1.UpstreamHeadersResponse.headers:type_name -> arbiter.v1.Header
-	6,  // 1: arbiter.v1.RecordRequest.used:type_name -> arbiter.v1.Used
-	9,  // 2: arbiter.v1.FromReplica.hello:type_name -> arbiter.v1.Hello
-	10, // 3: arbiter.v1.FromReplica.ping:type_name -> arbiter.v1.Ping
-	11, // 4: arbiter.v1.FromReplica.confirm:type_name -> arbiter.v1.Confirm
-	12, // 5: arbiter.v1.FromReplica.resign:type_name -> arbiter.v1.Resign
-	13, // 6: arbiter.v1.Confirm.ended:type_name -> arbiter.v1.Ended
-	15, // 7: arbiter.v1.ToReplica.revoked:type_name -> arbiter.v1.Revoked
-	17, // 8: arbiter.v1.ToReplica.pong:type_name -> arbiter.v1.Pong
-	16, // 9: arbiter.v1.Revoked.entries:type_name -> arbiter.v1.Entry
-	0,  // 10: arbiter.v1.Control.Resolve:input_type -> arbiter.v1.ResolveRequest
-	2,  // 11: arbiter.v1.Control.UpstreamHeaders:input_type -> arbiter.v1.UpstreamHeadersRequest
-	5,  // 12: arbiter.v1.Control.Record:input_type -> arbiter.v1.RecordRequest
-	8,  // 13: arbiter.v1.Control.Revocations:input_type -> arbiter.v1.FromReplica
-	1,  // 14: arbiter.v1.Control.Resolve:output_type -> arbiter.v1.ResolveResponse
-	3,  // 15: arbiter.v1.Control.UpstreamHeaders:output_type -> arbiter.v1.UpstreamHeadersResponse
-	7,  // 16: arbiter.v1.Control.Record:output_type -> arbiter.v1.RecordResponse
-	14, // 17: arbiter.v1.Control.Revocations:output_type -> arbiter.v1.ToReplica
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	6,  // 1: arbiter.v1.ToolsRequest.tools:type_name -> arbiter.v1.ToolDefinition
+	10, // 2: arbiter.v1.RecordRequest.used:type_name -> arbiter.v1.Used
+	9,  // 3: arbiter.v1.RecordRequest.values:type_name -> arbiter.v1.Values
+	13, // 4: arbiter.v1.FromReplica.hello:type_name -> arbiter.v1.Hello
+	14, // 5: arbiter.v1.FromReplica.ping:type_name -> arbiter.v1.Ping
+	15, // 6: arbiter.v1.FromReplica.confirm:type_name -> arbiter.v1.Confirm
+	16, // 7: arbiter.v1.FromReplica.resign:type_name -> arbiter.v1.Resign
+	17, // 8: arbiter.v1.Confirm.ended:type_name -> arbiter.v1.Ended
+	19, // 9: arbiter.v1.ToReplica.revoked:type_name -> arbiter.v1.Revoked
+	21, // 10: arbiter.v1.ToReplica.pong:type_name -> arbiter.v1.Pong
+	20, // 11: arbiter.v1.Revoked.entries:type_name -> arbiter.v1.Entry
+	0,  // 12: arbiter.v1.Control.Resolve:input_type -> arbiter.v1.ResolveRequest
+	2,  // 13: arbiter.v1.Control.UpstreamHeaders:input_type -> arbiter.v1.UpstreamHeadersRequest
+	8,  // 14: arbiter.v1.Control.Record:input_type -> arbiter.v1.RecordRequest
+	5,  // 15: arbiter.v1.Control.Tools:input_type -> arbiter.v1.ToolsRequest
+	12, // 16: arbiter.v1.Control.Revocations:input_type -> arbiter.v1.FromReplica
+	1,  // 17: arbiter.v1.Control.Resolve:output_type -> arbiter.v1.ResolveResponse
+	3,  // 18: arbiter.v1.Control.UpstreamHeaders:output_type -> arbiter.v1.UpstreamHeadersResponse
+	11, // 19: arbiter.v1.Control.Record:output_type -> arbiter.v1.RecordResponse
+	7,  // 20: arbiter.v1.Control.Tools:output_type -> arbiter.v1.ToolsResponse
+	18, // 21: arbiter.v1.Control.Revocations:output_type -> arbiter.v1.ToReplica
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_internal_proto_control_proto_init() }
@@ -1338,13 +1579,13 @@ func file_internal_proto_control_proto_init() {
 	if File_internal_proto_control_proto != nil {
 		return
 	}
-	file_internal_proto_control_proto_msgTypes[8].OneofWrappers = []any{
+	file_internal_proto_control_proto_msgTypes[12].OneofWrappers = []any{
 		(*FromReplica_Hello)(nil),
 		(*FromReplica_Ping)(nil),
 		(*FromReplica_Confirm)(nil),
 		(*FromReplica_Resign)(nil),
 	}
-	file_internal_proto_control_proto_msgTypes[14].OneofWrappers = []any{
+	file_internal_proto_control_proto_msgTypes[18].OneofWrappers = []any{
 		(*ToReplica_Revoked)(nil),
 		(*ToReplica_Pong)(nil),
 	}
@@ -1354,7 +1595,7 @@ func file_internal_proto_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_proto_control_proto_rawDesc), len(file_internal_proto_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

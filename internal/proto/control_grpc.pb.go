@@ -24,6 +24,7 @@ const (
 	Control_Resolve_FullMethodName         = "/arbiter.v1.Control/Resolve"
 	Control_UpstreamHeaders_FullMethodName = "/arbiter.v1.Control/UpstreamHeaders"
 	Control_Record_FullMethodName          = "/arbiter.v1.Control/Record"
+	Control_Tools_FullMethodName           = "/arbiter.v1.Control/Tools"
 	Control_Revocations_FullMethodName     = "/arbiter.v1.Control/Revocations"
 )
 
@@ -37,6 +38,9 @@ type ControlClient interface {
 	UpstreamHeaders(ctx context.Context, in *UpstreamHeadersRequest, opts ...grpc.CallOption) (*UpstreamHeadersResponse, error)
 	// Record stores decision records, lossy by design: the local sink is the log.
 	Record(ctx context.Context, in *RecordRequest, opts ...grpc.CallOption) (*RecordResponse, error)
+	// Tools compares the definitions that a server lists with those remembered
+	// of it, and remembers those that are new.
+	Tools(ctx context.Context, in *ToolsRequest, opts ...grpc.CallOption) (*ToolsResponse, error)
 	// Revocations carries the revocation log to one replica, and its lease.
 	// The replica opens with Hello; control answers with the full set or the
 	// entries it missed, then each new entry. The replica cuts the streams that
@@ -82,6 +86,16 @@ func (c *controlClient) Record(ctx context.Context, in *RecordRequest, opts ...g
 	return out, nil
 }
 
+func (c *controlClient) Tools(ctx context.Context, in *ToolsRequest, opts ...grpc.CallOption) (*ToolsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ToolsResponse)
+	err := c.cc.Invoke(ctx, Control_Tools_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *controlClient) Revocations(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FromReplica, ToReplica], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[0], Control_Revocations_FullMethodName, cOpts...)
@@ -105,6 +119,9 @@ type ControlServer interface {
 	UpstreamHeaders(context.Context, *UpstreamHeadersRequest) (*UpstreamHeadersResponse, error)
 	// Record stores decision records, lossy by design: the local sink is the log.
 	Record(context.Context, *RecordRequest) (*RecordResponse, error)
+	// Tools compares the definitions that a server lists with those remembered
+	// of it, and remembers those that are new.
+	Tools(context.Context, *ToolsRequest) (*ToolsResponse, error)
 	// Revocations carries the revocation log to one replica, and its lease.
 	// The replica opens with Hello; control answers with the full set or the
 	// entries it missed, then each new entry. The replica cuts the streams that
@@ -128,6 +145,9 @@ func (UnimplementedControlServer) UpstreamHeaders(context.Context, *UpstreamHead
 }
 func (UnimplementedControlServer) Record(context.Context, *RecordRequest) (*RecordResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Record not implemented")
+}
+func (UnimplementedControlServer) Tools(context.Context, *ToolsRequest) (*ToolsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Tools not implemented")
 }
 func (UnimplementedControlServer) Revocations(grpc.BidiStreamingServer[FromReplica, ToReplica]) error {
 	return status.Error(codes.Unimplemented, "method Revocations not implemented")
@@ -207,6 +227,24 @@ func _Control_Record_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Control_Tools_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ToolsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControlServer).Tools(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Control_Tools_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControlServer).Tools(ctx, req.(*ToolsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Control_Revocations_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(ControlServer).Revocations(&grpc.GenericServerStream[FromReplica, ToReplica]{ServerStream: stream})
 }
@@ -232,6 +270,10 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Record",
 			Handler:    _Control_Record_Handler,
+		},
+		{
+			MethodName: "Tools",
+			Handler:    _Control_Tools_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -5,7 +5,7 @@
 // source: internal/proto/fleet.proto
 
 // What control pushes to every extauthz over delta ADS, beside Envoy's own
-// types: one resource per server, and one each for keys and gateway settings.
+// types: one resource per server, and one each for keys, gateway settings and the policy.
 // The version of a resource is the store revision that last changed it.
 
 package pb
@@ -41,10 +41,15 @@ type Server struct {
 	Labels           map[string]string      `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	MaxBody          uint32                 `protobuf:"varint,10,opt,name=max_body,json=maxBody,proto3" json:"max_body,omitempty"` // bytes; at most 4 MiB
 	CallLimitSeconds uint32                 `protobuf:"varint,11,opt,name=call_limit_seconds,json=callLimitSeconds,proto3" json:"call_limit_seconds,omitempty"`
-	Batches          bool                   `protobuf:"varint,12,opt,name=batches,proto3" json:"batches,omitempty"`                                        // JSON-RPC batches on /mcp for 2025-03-26
-	LiteralDenials   bool                   `protobuf:"varint,13,opt,name=literal_denials,json=literalDenials,proto3" json:"literal_denials,omitempty"`    // denials as MCP's literal 403
-	HeadersRevision  int64                  `protobuf:"varint,14,opt,name=headers_revision,json=headersRevision,proto3" json:"headers_revision,omitempty"` // 0: the server has no headers of its own
-	StoppedRevision  int64                  `protobuf:"varint,15,opt,name=stopped_revision,json=stoppedRevision,proto3" json:"stopped_revision,omitempty"` // at which it was last disabled; streams of before end
+	Batches          bool                   `protobuf:"varint,12,opt,name=batches,proto3" json:"batches,omitempty"`                                             // JSON-RPC batches on /mcp for 2025-03-26
+	LiteralDenials   bool                   `protobuf:"varint,13,opt,name=literal_denials,json=literalDenials,proto3" json:"literal_denials,omitempty"`         // denials as MCP's literal 403
+	HeadersRevision  int64                  `protobuf:"varint,14,opt,name=headers_revision,json=headersRevision,proto3" json:"headers_revision,omitempty"`      // 0: the server has no headers of its own
+	StoppedRevision  int64                  `protobuf:"varint,15,opt,name=stopped_revision,json=stoppedRevision,proto3" json:"stopped_revision,omitempty"`      // at which it was last disabled; streams of before end
+	Grants           []byte                 `protobuf:"bytes,16,opt,name=grants,proto3" json:"grants,omitempty"`                                                // JSON array, what a policy sees as input.server.grants; empty: absent
+	PolicyData       []byte                 `protobuf:"bytes,17,opt,name=policy_data,json=policyData,proto3" json:"policy_data,omitempty"`                      // JSON object, input.server.data; empty: absent
+	RecordArguments  *RecordArguments       `protobuf:"bytes,18,opt,name=record_arguments,json=recordArguments,proto3" json:"record_arguments,omitempty"`       // absent: no argument value is recorded
+	DenyChangedTools bool                   `protobuf:"varint,19,opt,name=deny_changed_tools,json=denyChangedTools,proto3" json:"deny_changed_tools,omitempty"` // a tool whose definition changed is denied until approved
+	ChangedTools     []string               `protobuf:"bytes,20,rep,name=changed_tools,json=changedTools,proto3" json:"changed_tools,omitempty"`                // those that wait for it, sorted
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -184,6 +189,140 @@ func (x *Server) GetStoppedRevision() int64 {
 	return 0
 }
 
+func (x *Server) GetGrants() []byte {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *Server) GetPolicyData() []byte {
+	if x != nil {
+		return x.PolicyData
+	}
+	return nil
+}
+
+func (x *Server) GetRecordArguments() *RecordArguments {
+	if x != nil {
+		return x.RecordArguments
+	}
+	return nil
+}
+
+func (x *Server) GetDenyChangedTools() bool {
+	if x != nil {
+		return x.DenyChangedTools
+	}
+	return false
+}
+
+func (x *Server) GetChangedTools() []string {
+	if x != nil {
+		return x.ChangedTools
+	}
+	return nil
+}
+
+// RecordArguments lets decision records carry argument values.
+type RecordArguments struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mask          []string               `protobuf:"bytes,1,rep,name=mask,proto3" json:"mask,omitempty"` // JSON pointers into arguments, * for any key or index: shown as "masked"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordArguments) Reset() {
+	*x = RecordArguments{}
+	mi := &file_internal_proto_fleet_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordArguments) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordArguments) ProtoMessage() {}
+
+func (x *RecordArguments) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proto_fleet_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordArguments.ProtoReflect.Descriptor instead.
+func (*RecordArguments) Descriptor() ([]byte, []int) {
+	return file_internal_proto_fleet_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RecordArguments) GetMask() []string {
+	if x != nil {
+		return x.Mask
+	}
+	return nil
+}
+
+// Policy is the bundle that decides: source, compiled by each replica. Resource
+// name: "policy".
+type Policy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      string                 `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"` // policies.Bundle.Revision
+	Files         map[string][]byte      `protobuf:"bytes,2,rep,name=files,proto3" json:"files,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Policy) Reset() {
+	*x = Policy{}
+	mi := &file_internal_proto_fleet_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Policy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Policy) ProtoMessage() {}
+
+func (x *Policy) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proto_fleet_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Policy.ProtoReflect.Descriptor instead.
+func (*Policy) Descriptor() ([]byte, []int) {
+	return file_internal_proto_fleet_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Policy) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *Policy) GetFiles() map[string][]byte {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
 // Upstream is where a server's requests go.
 type Upstream struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -195,7 +334,7 @@ type Upstream struct {
 
 func (x *Upstream) Reset() {
 	*x = Upstream{}
-	mi := &file_internal_proto_fleet_proto_msgTypes[1]
+	mi := &file_internal_proto_fleet_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -207,7 +346,7 @@ func (x *Upstream) String() string {
 func (*Upstream) ProtoMessage() {}
 
 func (x *Upstream) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_fleet_proto_msgTypes[1]
+	mi := &file_internal_proto_fleet_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -220,7 +359,7 @@ func (x *Upstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Upstream.ProtoReflect.Descriptor instead.
 func (*Upstream) Descriptor() ([]byte, []int) {
-	return file_internal_proto_fleet_proto_rawDescGZIP(), []int{1}
+	return file_internal_proto_fleet_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Upstream) GetUrl() string {
@@ -248,7 +387,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_internal_proto_fleet_proto_msgTypes[2]
+	mi := &file_internal_proto_fleet_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -260,7 +399,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_fleet_proto_msgTypes[2]
+	mi := &file_internal_proto_fleet_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -273,7 +412,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_internal_proto_fleet_proto_rawDescGZIP(), []int{2}
+	return file_internal_proto_fleet_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Keys) GetTokenMac() []byte {
@@ -300,7 +439,7 @@ type SessionKey struct {
 
 func (x *SessionKey) Reset() {
 	*x = SessionKey{}
-	mi := &file_internal_proto_fleet_proto_msgTypes[3]
+	mi := &file_internal_proto_fleet_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -312,7 +451,7 @@ func (x *SessionKey) String() string {
 func (*SessionKey) ProtoMessage() {}
 
 func (x *SessionKey) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_fleet_proto_msgTypes[3]
+	mi := &file_internal_proto_fleet_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -325,7 +464,7 @@ func (x *SessionKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionKey.ProtoReflect.Descriptor instead.
 func (*SessionKey) Descriptor() ([]byte, []int) {
-	return file_internal_proto_fleet_proto_rawDescGZIP(), []int{3}
+	return file_internal_proto_fleet_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SessionKey) GetId() uint32 {
@@ -344,21 +483,23 @@ func (x *SessionKey) GetKey() []byte {
 
 // Gateway is what holds for every server. Resource name: "gateway".
 type Gateway struct {
-	state                protoimpl.MessageState `protogen:"open.v1"`
-	BaseUrl              string                 `protobuf:"bytes,1,opt,name=base_url,json=baseUrl,proto3" json:"base_url,omitempty"`                            // public origin
-	Hosts                []string               `protobuf:"bytes,2,rep,name=hosts,proto3" json:"hosts,omitempty"`                                               // further Host values that are accepted
-	UpstreamNetworks     []string               `protobuf:"bytes,3,rep,name=upstream_networks,json=upstreamNetworks,proto3" json:"upstream_networks,omitempty"` // CIDR; empty: all but link-local and metadata addresses
-	OwnListeners         []string               `protobuf:"bytes,4,rep,name=own_listeners,json=ownListeners,proto3" json:"own_listeners,omitempty"`             // ip:port that no upstream may be
-	SessionSeconds       int64                  `protobuf:"varint,5,opt,name=session_seconds,json=sessionSeconds,proto3" json:"session_seconds,omitempty"`      // lifetime of a sealed session
-	StreamsPerCredential uint32                 `protobuf:"varint,6,opt,name=streams_per_credential,json=streamsPerCredential,proto3" json:"streams_per_credential,omitempty"`
-	DecisionLogRequired  bool                   `protobuf:"varint,7,opt,name=decision_log_required,json=decisionLogRequired,proto3" json:"decision_log_required,omitempty"` // a full queue refuses
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	state                 protoimpl.MessageState `protogen:"open.v1"`
+	BaseUrl               string                 `protobuf:"bytes,1,opt,name=base_url,json=baseUrl,proto3" json:"base_url,omitempty"`                            // public origin
+	Hosts                 []string               `protobuf:"bytes,2,rep,name=hosts,proto3" json:"hosts,omitempty"`                                               // further Host values that are accepted
+	UpstreamNetworks      []string               `protobuf:"bytes,3,rep,name=upstream_networks,json=upstreamNetworks,proto3" json:"upstream_networks,omitempty"` // CIDR; empty: all but link-local and metadata addresses
+	OwnListeners          []string               `protobuf:"bytes,4,rep,name=own_listeners,json=ownListeners,proto3" json:"own_listeners,omitempty"`             // ip:port that no upstream may be
+	SessionSeconds        int64                  `protobuf:"varint,5,opt,name=session_seconds,json=sessionSeconds,proto3" json:"session_seconds,omitempty"`      // lifetime of a sealed session
+	StreamsPerCredential  uint32                 `protobuf:"varint,6,opt,name=streams_per_credential,json=streamsPerCredential,proto3" json:"streams_per_credential,omitempty"`
+	DecisionLogRequired   bool                   `protobuf:"varint,7,opt,name=decision_log_required,json=decisionLogRequired,proto3" json:"decision_log_required,omitempty"`      // a full queue refuses
+	PolicyRequestHeaders  []string               `protobuf:"bytes,8,rep,name=policy_request_headers,json=policyRequestHeaders,proto3" json:"policy_request_headers,omitempty"`    // that a policy sees, lower case
+	PolicyUpstreamHeaders []string               `protobuf:"bytes,9,rep,name=policy_upstream_headers,json=policyUpstreamHeaders,proto3" json:"policy_upstream_headers,omitempty"` // that a policy may set, lower case; a client's own are removed
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *Gateway) Reset() {
 	*x = Gateway{}
-	mi := &file_internal_proto_fleet_proto_msgTypes[4]
+	mi := &file_internal_proto_fleet_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -370,7 +511,7 @@ func (x *Gateway) String() string {
 func (*Gateway) ProtoMessage() {}
 
 func (x *Gateway) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proto_fleet_proto_msgTypes[4]
+	mi := &file_internal_proto_fleet_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -383,7 +524,7 @@ func (x *Gateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
 func (*Gateway) Descriptor() ([]byte, []int) {
-	return file_internal_proto_fleet_proto_rawDescGZIP(), []int{4}
+	return file_internal_proto_fleet_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Gateway) GetBaseUrl() string {
@@ -435,12 +576,26 @@ func (x *Gateway) GetDecisionLogRequired() bool {
 	return false
 }
 
+func (x *Gateway) GetPolicyRequestHeaders() []string {
+	if x != nil {
+		return x.PolicyRequestHeaders
+	}
+	return nil
+}
+
+func (x *Gateway) GetPolicyUpstreamHeaders() []string {
+	if x != nil {
+		return x.PolicyUpstreamHeaders
+	}
+	return nil
+}
+
 var File_internal_proto_fleet_proto protoreflect.FileDescriptor
 
 const file_internal_proto_fleet_proto_rawDesc = "" +
 	"\n" +
 	"\x1ainternal/proto/fleet.proto\x12\n" +
-	"arbiter.v1\"\xc4\x04\n" +
+	"arbiter.v1\"\x98\x06\n" +
 	"\x06Server\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -457,10 +612,25 @@ const file_internal_proto_fleet_proto_rawDesc = "" +
 	"\abatches\x18\f \x01(\bR\abatches\x12'\n" +
 	"\x0fliteral_denials\x18\r \x01(\bR\x0eliteralDenials\x12)\n" +
 	"\x10headers_revision\x18\x0e \x01(\x03R\x0fheadersRevision\x12)\n" +
-	"\x10stopped_revision\x18\x0f \x01(\x03R\x0fstoppedRevision\x1a9\n" +
+	"\x10stopped_revision\x18\x0f \x01(\x03R\x0fstoppedRevision\x12\x16\n" +
+	"\x06grants\x18\x10 \x01(\fR\x06grants\x12\x1f\n" +
+	"\vpolicy_data\x18\x11 \x01(\fR\n" +
+	"policyData\x12F\n" +
+	"\x10record_arguments\x18\x12 \x01(\v2\x1b.arbiter.v1.RecordArgumentsR\x0frecordArguments\x12,\n" +
+	"\x12deny_changed_tools\x18\x13 \x01(\bR\x10denyChangedTools\x12#\n" +
+	"\rchanged_tools\x18\x14 \x03(\tR\fchangedTools\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"6\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"%\n" +
+	"\x0fRecordArguments\x12\x12\n" +
+	"\x04mask\x18\x01 \x03(\tR\x04mask\"\x93\x01\n" +
+	"\x06Policy\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\tR\brevision\x123\n" +
+	"\x05files\x18\x02 \x03(\v2\x1d.arbiter.v1.Policy.FilesEntryR\x05files\x1a8\n" +
+	"\n" +
+	"FilesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"6\n" +
 	"\bUpstream\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\"^\n" +
@@ -470,7 +640,7 @@ const file_internal_proto_fleet_proto_rawDesc = "" +
 	"\n" +
 	"SessionKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\fR\x03key\"\x9f\x02\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"\x8d\x03\n" +
 	"\aGateway\x12\x19\n" +
 	"\bbase_url\x18\x01 \x01(\tR\abaseUrl\x12\x14\n" +
 	"\x05hosts\x18\x02 \x03(\tR\x05hosts\x12+\n" +
@@ -478,7 +648,9 @@ const file_internal_proto_fleet_proto_rawDesc = "" +
 	"\rown_listeners\x18\x04 \x03(\tR\fownListeners\x12'\n" +
 	"\x0fsession_seconds\x18\x05 \x01(\x03R\x0esessionSeconds\x124\n" +
 	"\x16streams_per_credential\x18\x06 \x01(\rR\x14streamsPerCredential\x122\n" +
-	"\x15decision_log_required\x18\a \x01(\bR\x13decisionLogRequiredB6Z4github.com/arbiter-gateway/arbiter/internal/proto;pbb\x06proto3"
+	"\x15decision_log_required\x18\a \x01(\bR\x13decisionLogRequired\x124\n" +
+	"\x16policy_request_headers\x18\b \x03(\tR\x14policyRequestHeaders\x126\n" +
+	"\x17policy_upstream_headers\x18\t \x03(\tR\x15policyUpstreamHeadersB6Z4github.com/arbiter-gateway/arbiter/internal/proto;pbb\x06proto3"
 
 var (
 	file_internal_proto_fleet_proto_rawDescOnce sync.Once
@@ -492,25 +664,30 @@ func file_internal_proto_fleet_proto_rawDescGZIP() []byte {
 	return file_internal_proto_fleet_proto_rawDescData
 }
 
-var file_internal_proto_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_internal_proto_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_internal_proto_fleet_proto_goTypes = []any{
-	(*Server)(nil),     // 0: arbiter.v1.Server
-	(*Upstream)(nil),   // 1: arbiter.v1.Upstream
-	(*Keys)(nil),       // 2: arbiter.v1.Keys
-	(*SessionKey)(nil), // 3: arbiter.v1.SessionKey
-	(*Gateway)(nil),    // 4: arbiter.v1.Gateway
-	nil,                // 5: arbiter.v1.Server.LabelsEntry
+	(*Server)(nil),          // 0: arbiter.v1.Server
+	(*RecordArguments)(nil), // 1: arbiter.v1.RecordArguments
+	(*Policy)(nil),          // 2: arbiter.v1.Policy
+	(*Upstream)(nil),        // 3: arbiter.v1.Upstream
+	(*Keys)(nil),            // 4: arbiter.v1.Keys
+	(*SessionKey)(nil),      // 5: arbiter.v1.SessionKey
+	(*Gateway)(nil),         // 6: arbiter.v1.Gateway
+	nil,                     // 7: arbiter.v1.Server.LabelsEntry
+	nil,                     // 8: arbiter.v1.Policy.FilesEntry
 }
 var file_internal_proto_fleet_proto_depIdxs = []int32{
-	1, // 0: arbiter.v1.Server.mcp:type_name -> arbiter.v1.Upstream
-	1, // 1: arbiter.v1.Server.rpc:type_name -> arbiter.v1.Upstream
-	5, // 2: arbiter.v1.Server.labels:type_name -> arbiter.v1.Server.LabelsEntry
-	3, // 3: arbiter.v1.Keys.session_keys:type_name -> arbiter.v1.SessionKey
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	3, // 0: arbiter.v1.Server.mcp:type_name -> arbiter.v1.Upstream
+	3, // 1: arbiter.v1.Server.rpc:type_name -> arbiter.v1.Upstream
+	7, // 2: arbiter.v1.Server.labels:type_name -> arbiter.v1.Server.LabelsEntry
+	1, // 3: arbiter.v1.Server.record_arguments:type_name -> arbiter.v1.RecordArguments
+	8, // 4: arbiter.v1.Policy.files:type_name -> arbiter.v1.Policy.FilesEntry
+	5, // 5: arbiter.v1.Keys.session_keys:type_name -> arbiter.v1.SessionKey
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_internal_proto_fleet_proto_init() }
@@ -524,7 +701,7 @@ func file_internal_proto_fleet_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_proto_fleet_proto_rawDesc), len(file_internal_proto_fleet_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
