@@ -12,7 +12,7 @@
 #   make fuzz     each fuzz target for FUZZTIME (20s)
 #   make golden   write the generated files again; needs protoc (on Debian:
 #                 protobuf-compiler). Read the difference as an attacker would.
-#   make bench    what Arbiter costs, into docs/performance.md: 15 minutes on a
+#   make bench    what Arbiter costs, into docs/performance.md: 25 minutes on a
 #                 machine with nothing else to do; needs h2load
 #   make bench-quick  the same in three minutes, printed only
 #   make bench-scale  100,000 servers, 100,000 tokens, 16 extauthz, into the same
@@ -74,6 +74,7 @@ fuzz:
 
 bench: envoy
 	go run ./bench -profile -write docs/performance.md
+	go run ./bench -policies -rounds 4 -write docs/performance.md
 
 bench-quick: envoy
 	go run ./bench -quick

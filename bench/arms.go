@@ -78,6 +78,11 @@ func (b *bench) prepare(ctx context.Context, o options) error {
 	if err := b.addGateway(ctx, gateway); err != nil {
 		return err
 	}
+	if o.policies {
+		if err := b.addPolicies(ctx, gateway); err != nil {
+			return err
+		}
+	}
 	if o.binary != "" {
 		if err := b.addOther(ctx, o.binary); err != nil {
 			return err
@@ -97,7 +102,8 @@ func (b *bench) choose(names []string) error {
 		}
 	}
 	if len(kept) < len(names) {
-		return fmt.Errorf("-arms knows %s, and %s with -binary", strings.Join(allArms, " "), armOther)
+		return fmt.Errorf("-arms knows %s; with -policies %s; with -binary %s too",
+			strings.Join(allArms, " "), strings.Join(policyArms, " "), armOther)
 	}
 	b.arms = kept
 	return nil
@@ -115,24 +121,33 @@ func (b *bench) addBaselines(ctx context.Context, gateway *arbiter) error {
 		{armAlone, "Envoy alone", "", 0},
 		{armNoop, "Envoy + stock grpc-go no-op ext_authz", socket, noop},
 	} {
-		listen, err := freePort()
-		if err != nil {
+		if err := b.addBaseline(ctx, gateway, a.name, a.what, a.socket, a.authz); err != nil {
 			return err
 		}
-		pid, err := b.startBaseline(ctx, a.name, gateway, baseline{listen, gateway.dir, a.socket, b.upstream})
-		if err != nil {
-			return err
-		}
-		parts := map[string]int{"envoy": pid, "upstream": b.upstreamPID}
-		if a.authz > 0 {
-			parts["authz"] = a.authz
-		}
-		b.arms = append(b.arms, &arm{
-			name: a.name, what: a.what, parts: parts, trusts: gateway.dir, wants: rightAnswer,
-			url:     "https://" + listen.String() + "/servers/00000000-0000-4000-8000-000000000000/rpc",
-			headers: callHeaders("none"),
-		})
 	}
+	return nil
+}
+
+// addBaseline makes the arm of an Envoy without Arbiter. It asks who listens on
+// socket, whose process authz is; "": nobody.
+func (b *bench) addBaseline(ctx context.Context, gateway *arbiter, name, what, socket string, authz int) error {
+	listen, err := freePort()
+	if err != nil {
+		return err
+	}
+	pid, err := b.startBaseline(ctx, name, gateway, baseline{listen, gateway.dir, socket, b.upstream})
+	if err != nil {
+		return err
+	}
+	parts := map[string]int{"envoy": pid, "upstream": b.upstreamPID}
+	if authz > 0 {
+		parts["authz"] = authz
+	}
+	b.arms = append(b.arms, &arm{
+		name: name, what: what, parts: parts, trusts: gateway.dir, wants: rightAnswer,
+		url:     "https://" + listen.String() + "/servers/" + nowhere + "/rpc",
+		headers: callHeaders(nobody),
+	})
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -23,14 +24,15 @@ import (
 
 // options are what one run is told.
 type options struct {
-	quick   bool
-	rounds  int
-	measure time.Duration
-	half    time.Duration
-	arms    []string
-	binary  string
-	profile bool
-	write   string
+	quick    bool
+	policies bool
+	rounds   int
+	measure  time.Duration
+	half     time.Duration
+	arms     []string
+	binary   string
+	profile  bool
+	write    string
 }
 
 func main() {
@@ -53,7 +55,8 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 8, "`number` of rounds, even: one goes through the arms forwards, the next one backwards")
 	flags.DurationVar(&o.measure, "measure", 6*time.Second, "`time` at saturation, per arm and round")
 	flags.DurationVar(&o.half, "half", 6*time.Second, "`time` at half load, per arm and round; 0: none")
-	arms := flags.String("arms", strings.Join(allArms, ","), "which `arms`, by name")
+	flags.BoolVar(&o.policies, "policies", false, "what policies cost, against a server that embeds stock OPA, instead")
+	arms := flags.String("arms", "", "which `arms`, by name; default all")
 	flags.StringVar(&o.binary, "binary", "", "another `build` of arbiter, measured beside this tree's as arm "+armOther)
 	flags.BoolVar(&o.profile, "profile", false, "after all rounds, a CPU profile of extauthz in arm "+armRPC)
 	flags.StringVar(&o.write, "write", "", "update the figures, and with -profile the profile, in this markdown `file`")
@@ -63,7 +66,14 @@ func parse(args []string) (options, error) {
 	if o.quick {
 		o.rounds, o.measure, o.half = 2, 4*time.Second, 3*time.Second
 	}
-	o.arms = strings.Split(*arms, ",")
+	switch {
+	case *arms != "":
+		o.arms = strings.Split(*arms, ",")
+	case o.policies:
+		o.arms = slices.Clone(policyArms)
+	default:
+		o.arms = slices.Clone(allArms)
+	}
 	if o.binary != "" {
 		o.arms = append(o.arms, armOther)
 	}

@@ -29,7 +29,11 @@ func (m *measurement) report(ctx context.Context, args []string) error {
 	if m.options.write == "" {
 		return nil
 	}
-	return report.Write(m.options.write, "bench", text)
+	section := "bench"
+	if m.options.policies {
+		section = "policies"
+	}
+	return report.Write(m.options.write, section, text)
 }
 
 // envoyVersion finds the version in "PATH  version: HASH/1.40.0/Clean/...".
@@ -60,6 +64,12 @@ func (m *measurement) wanted() []target {
 		{"requests/s of `/rpc`, against Envoy alone", m.ratios(armRPC, armAlone, rate), "%.2fx", false, 0, 0.50},
 		{"CPU of extauthz per request, against the other build", m.ratios(armRPC, armOther, cpuOf("authz")), "%.2fx", true, 0, 0},
 		{"requests/s, against the other build", m.ratios(armRPC, armOther, rate), "%.2fx", false, 0, 0},
+	}
+	for _, pair := range policyPairs {
+		all = append(all,
+			target{"CPU of the server with stock OPA per Check, against extauthz: " + pair.what, m.ratios(pair.theirs, pair.ours, cpuOf("authz")), "%.2fx", false, 2, 2},
+			target{"requests/s, against Envoy + the server with stock OPA: " + pair.what, m.ratios(pair.ours, pair.theirs, rate), "%.2fx", false, 1.3, 2},
+		)
 	}
 	if m.options.half > 0 {
 		all = append(all,
