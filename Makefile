@@ -47,7 +47,8 @@ lint:
 	tools=$$(sh tools/build.sh) && \
 	unformatted=$$($$tools/gofumpt -l .) && \
 	{ test -z "$$unformatted" || { echo "gofumpt would change:" $$unformatted >&2; exit 1; }; } && \
-	$$tools/golangci-lint run
+	$$tools/golangci-lint run && \
+	$$tools/regal lint --no-color policies examples/policies
 	go vet -tags e2e ./...
 
 unit: envoy

@@ -114,37 +114,40 @@ func (b *bench) addBaselines(ctx context.Context, gateway *arbiter) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range []struct {
-		name, what, socket string
-		authz              int
-	}{
+	for _, a := range []authorizer{
 		{armAlone, "Envoy alone", "", 0},
 		{armNoop, "Envoy + stock grpc-go no-op ext_authz", socket, noop},
 	} {
-		if err := b.addBaseline(ctx, gateway, a.name, a.what, a.socket, a.authz); err != nil {
+		if err := b.addBaseline(ctx, gateway, a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// addBaseline makes the arm of an Envoy without Arbiter. It asks who listens on
-// socket, whose process authz is; "": nobody.
-func (b *bench) addBaseline(ctx context.Context, gateway *arbiter, name, what, socket string, authz int) error {
+// authorizer is whom the Envoy of an arm asks instead of Arbiter.
+type authorizer struct {
+	name, what string // of the arm
+	socket     string // "": nobody is asked
+	pid        int
+}
+
+// addBaseline makes the arm of an Envoy without Arbiter.
+func (b *bench) addBaseline(ctx context.Context, gateway *arbiter, a authorizer) error {
 	listen, err := freePort()
 	if err != nil {
 		return err
 	}
-	pid, err := b.startBaseline(ctx, name, gateway, baseline{listen, gateway.dir, socket, b.upstream})
+	pid, err := b.startBaseline(ctx, a.name, gateway, baseline{listen, gateway.dir, a.socket, b.upstream})
 	if err != nil {
 		return err
 	}
 	parts := map[string]int{"envoy": pid, "upstream": b.upstreamPID}
-	if authz > 0 {
-		parts["authz"] = authz
+	if a.pid > 0 {
+		parts["authz"] = a.pid
 	}
 	b.arms = append(b.arms, &arm{
-		name: name, what: what, parts: parts, trusts: gateway.dir, wants: rightAnswer,
+		name: a.name, what: a.what, parts: parts, trusts: gateway.dir, wants: rightAnswer,
 		url:     "https://" + listen.String() + "/servers/" + nowhere + "/rpc",
 		headers: callHeaders(nobody),
 	})

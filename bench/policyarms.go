@@ -100,7 +100,7 @@ func (b *bench) addTheirs(ctx context.Context, gateway *arbiter, pair policyPair
 	if err != nil {
 		return err
 	}
-	return b.addBaseline(ctx, gateway, pair.theirs, "Envoy + a server that embeds stock OPA, "+pair.what, socket, pid)
+	return b.addBaseline(ctx, gateway, authorizer{pair.theirs, "Envoy + a server that embeds stock OPA, " + pair.what, socket, pid})
 }
 
 // startOPA runs the server with stock OPA and returns its socket and process id.

@@ -57,7 +57,7 @@ func (c *Control) Problems(ctx context.Context) []string {
 	if err := c.storeCheck.run(ctx, c.cfg.Store.Check); err != nil {
 		problems = append(problems, "store: "+err.Error())
 	}
-	for _, err := range []error{c.feed.envoyFault(), c.journalFault(), c.hub.Fault()} {
+	for _, err := range []error{c.feed.envoyFault(), c.journalFault(), c.hub.Fault(), c.policies.Fault()} {
 		if err != nil {
 			problems = append(problems, err.Error())
 		}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/arbiter-gateway/arbiter/control/api"
+	"github.com/arbiter-gateway/arbiter/control/policy"
 	"github.com/arbiter-gateway/arbiter/internal/health"
 	"github.com/arbiter-gateway/arbiter/internal/journal"
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
@@ -32,7 +33,8 @@ type Config struct {
 	Journal   *journal.Journal // of the store's database
 	Cert      *servercert.Source
 	Gateway   Gateway
-	Envoy     xds.State // its CAs and certificate are filled in here
+	Policies  policy.Source // nil: they come over the API alone
+	Envoy     xds.State     // its CAs and certificate are filled in here
 	Lease     time.Duration
 
 	XDS   net.Listener // for Envoy and extauthz; closed by Run
@@ -62,18 +64,23 @@ type Gateway struct {
 	Session              time.Duration    // lifetime of a sealed session
 	StreamsPerCredential int
 	RecordsRequired      bool
+
+	PolicyRequestHeaders  []string // that a policy sees, lower case
+	PolicyUpstreamHeaders []string // that a policy may set, lower case; a client's own are removed
 }
 
 // Control is the role that holds the store.
 type Control struct {
-	cfg    Config
-	xds    *xds.Server
-	hub    *revocation.Hub
-	feed   *feed
-	routes http.Handler
-	health http.Handler
+	cfg      Config
+	xds      *xds.Server
+	hub      *revocation.Hub
+	policies *policy.Keeper
+	feed     *feed
+	routes   http.Handler
+	health   http.Handler
 
-	storeCheck cachedCheck
+	storeCheck   cachedCheck
+	toolsChanged prometheus.Counter
 
 	mu         sync.Mutex // guards journalErr
 	journalErr error
@@ -88,7 +95,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Control{cfg: cfg}
+	c := &Control{cfg: cfg, toolsChanged: toolsChanged(cfg.Registry)}
 	var err error
 	if c.xds, err = xds.New(xds.Config{Log: cfg.Slog, Entered: func() { c.feed.entered() }}); err != nil {
 		return nil, err
@@ -104,12 +111,20 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 	c.hub = revocation.NewHub(revocation.HubConfig{
 		Log: cfg.Store, Roster: roster, Listed: listed, Lease: cfg.Lease, Now: cfg.Now,
 		Pushed: func() int64 { return c.feed.pushing() }, Due: func() int64 { return c.feed.due() }, Grace: graceOf(cfg.Lease),
+		Refusals: c.xds.Refusals,
 	})
 	pair, err := cfg.Cert.Pair()
 	if err != nil {
 		return nil, err
 	}
-	c.feed = newFeed(cfg, c.xds)
+	c.policies, err = policy.New(ctx, policy.Config{
+		Store: cfg.Store, Source: cfg.Policies, Registry: cfg.Registry, Log: cfg.Slog, Now: cfg.Now,
+		CompileMost: graceOf(cfg.Lease) / 2,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.feed = newFeed(cfg, c.xds, c.policies)
 	c.feed.useCertificate(pair)
 	if err := c.feed.load(ctx); err != nil {
 		return nil, err
@@ -119,7 +134,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		return nil, err
 	}
 	handler, err := api.New(api.Config{
-		Store: cfg.Store, Fleet: c, TokenMAC: keys.TokenMAC, Status: c.status, Log: cfg.Slog, Now: cfg.Now,
+		Store: cfg.Store, Fleet: c, Policies: c.policies, TokenMAC: keys.TokenMAC, Status: c.status, Log: cfg.Slog, Now: cfg.Now,
 		RevokeWait: max(longest, graceOf(cfg.Lease)+cfg.Lease) + 10*time.Second,
 	})
 	if err != nil {
@@ -138,6 +153,7 @@ func (c *Control) Run(ctx context.Context) error {
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.feed.run(ctx) })
+	group.Go(func() error { return c.policies.Run(ctx) })
 	group.Go(func() error { return c.wakeHub(ctx) })
 	group.Go(func() error { return c.keepHouse(ctx) })
 	group.Go(func() error {
@@ -205,8 +221,8 @@ func (c *Control) journalFault() error {
 	return c.journalErr
 }
 
-// keepHouse drops revocation entries whose time has passed, and tokens that
-// expired long ago.
+// keepHouse drops revocation entries and recorded argument values whose time
+// has passed, and tokens that expired long ago.
 func (c *Control) keepHouse(ctx context.Context) error {
 	ticker := time.NewTicker(time.Minute)
 	defer ticker.Stop()
@@ -224,6 +240,9 @@ func (c *Control) keepHouse(ctx context.Context) error {
 		}
 		if _, err := c.cfg.Store.DropExpiredTokens(ctx, c.cfg.Now().Add(-store.KeepExpiredTokens)); err != nil {
 			c.cfg.Slog.Warn("dropping tokens that expired long ago", "error", err)
+		}
+		if _, err := c.cfg.Store.DropArguments(ctx, c.cfg.Now()); err != nil {
+			c.cfg.Slog.Warn("dropping argument values whose time is over", "error", err)
 		}
 	}
 }

@@ -40,6 +40,7 @@ type fixture struct {
 	admin   *http.Client
 	conn    *grpc.ClientConn
 	control pb.ControlClient
+	running *control.Control
 	stop    func()
 }
 
@@ -95,6 +96,7 @@ func (f *fixture) start(edit func(*control.Config)) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.running = c
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
@@ -274,15 +276,15 @@ func TestControlService(t *testing.T) {
 	})
 	t.Run("records tell the last use", func(t *testing.T) {
 		at := time.Now().UTC().Truncate(time.Second)
-		line, err := json.Marshal(map[string]any{"request_id": "r1", "timestamp": at, "outcome": "allow", "credential": made.ID})
+		line, err := json.Marshal(map[string]any{"decision_id": "r1", "timestamp": at, "outcome": "allow", "credential": made.ID})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := f.control.Record(t.Context(), &pb.RecordRequest{Records: [][]byte{line}}); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := f.store.Decision(t.Context(), "r1"); err != nil || string(got) != string(line) {
-			t.Errorf("kept %s, %v", got, err)
+		if got, err := f.store.Decision(t.Context(), "r1"); err != nil || string(got.JSON) != string(line) {
+			t.Errorf("kept %s, %v", got.JSON, err)
 		}
 		if got, err := f.store.Token(t.Context(), srv.ID, made.ID); err != nil || !got.LastUsedAt.Equal(at) {
 			t.Errorf("last used %v, %v", got.LastUsedAt, err)

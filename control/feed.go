@@ -7,14 +7,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/arbiter-gateway/arbiter/control/policy"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 	"github.com/arbiter-gateway/arbiter/internal/servercert"
 	"github.com/arbiter-gateway/arbiter/internal/store"
 	"github.com/arbiter-gateway/arbiter/xds"
 )
 
-// feed reads what each revision changed and pushes it: servers, keys and
-// settings to every extauthz, and to Envoy only what no server's address is
+// feed reads what each revision changed and pushes it: servers, keys, the policy
+// and settings to every extauthz, and to Envoy only what no server's address is
 // part of (listener, certificate, one cluster per upstream TLS profile).
 //
 // A new profile goes to Envoy before the server that uses it goes to extauthz:
@@ -22,8 +23,9 @@ import (
 // since requests to it may be under way. A record that cannot be translated is
 // pushed as a disabled server, and holds nothing else up.
 type feed struct {
-	cfg Config
-	xds *xds.Server
+	cfg      Config
+	xds      *xds.Server
+	policies *policy.Keeper
 
 	publishing sync.Mutex    // one publication to Envoy at a time, each from what holds now
 	envoys     chan struct{} // an Envoy has connected
@@ -55,9 +57,9 @@ const (
 	pruneEvery = time.Minute
 )
 
-func newFeed(cfg Config, server *xds.Server) *feed {
+func newFeed(cfg Config, server *xds.Server, policies *policy.Keeper) *feed {
 	return &feed{
-		cfg: cfg, xds: server, changed: make(chan struct{}),
+		cfg: cfg, xds: server, policies: policies, changed: make(chan struct{}),
 		cas: map[string]string{}, published: map[string]bool{}, servers: map[string]bool{},
 		envoys:    make(chan struct{}, 1),
 		listeners: newListeners(cfg.Gateway.OwnListeners),
@@ -92,20 +94,30 @@ func (f *feed) run(ctx context.Context) error {
 // load pushes everything: at the start, and when the changes since the last
 // revision are not known any more.
 func (f *feed) load(ctx context.Context) error {
-	keys, err := f.keys(ctx)
-	if err != nil {
-		return err
-	}
-	resources := []xds.Resource{f.settings(), keys, f.policy()}
+	resources := []xds.Resource{f.settings()}
 	seen := map[string]bool{}
 	revision, err := f.cfg.Store.AllServers(ctx, func(srv store.Server) error {
-		resources = append(resources, f.server(srv))
+		resource, err := f.server(ctx, srv)
+		if err != nil {
+			return err
+		}
+		resources = append(resources, resource)
 		seen[srv.ID.String()] = true
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+	// After the revision is known: what changes meanwhile comes with a later one.
+	keys, err := f.keys(ctx)
+	if err != nil {
+		return err
+	}
+	policy, err := f.policy(ctx)
+	if err != nil {
+		return err
+	}
+	resources = append(resources, keys, policy)
 	var removed []xds.Name
 	f.mu.Lock()
 	for id := range f.servers {
@@ -151,6 +163,12 @@ func (f *feed) pushChanges(ctx context.Context, changes []store.Change) error {
 				return err
 			}
 			resources = append(resources, keys)
+		case store.ChangePolicy:
+			policy, err := f.policy(ctx)
+			if err != nil {
+				return err
+			}
+			resources = append(resources, policy)
 		case store.ChangeServer:
 			id, err := identity.ParseServerID(change.Key)
 			if err != nil {
@@ -164,7 +182,11 @@ func (f *feed) pushChanges(ctx context.Context, changes []store.Change) error {
 			if err != nil {
 				return err
 			}
-			resources = append(resources, f.server(srv))
+			resource, err := f.server(ctx, srv)
+			if err != nil {
+				return err
+			}
+			resources = append(resources, resource)
 		default:
 			return fmt.Errorf("change %d has the unknown kind %q", change.Revision, change.Kind)
 		}

@@ -2,10 +2,10 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -13,6 +13,7 @@ import (
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 	"github.com/arbiter-gateway/arbiter/internal/store"
 	"github.com/arbiter-gateway/arbiter/internal/token"
+	"github.com/arbiter-gateway/arbiter/policies/record"
 )
 
 // service answers extauthz.
@@ -67,31 +68,29 @@ func (s *service) UpstreamHeaders(ctx context.Context, in *pb.UpstreamHeadersReq
 }
 
 // Record implements pb.ControlServer: the newest records are kept for explain,
-// and tell when a token was last used.
+// with the argument values that came for some, and tell when a token was last
+// used.
 func (s *service) Record(ctx context.Context, in *pb.RecordRequest) (*pb.RecordResponse, error) {
 	if len(in.GetRecords()) > recordsAtOnce || len(in.GetUsed()) > recordsAtOnce {
 		return nil, status.Error(codes.InvalidArgument, "too many records at once")
 	}
-	var (
-		kept []store.DecisionRecord
-		used = map[string]time.Time{}
-	)
+	used := map[string]time.Time{}
 	for _, u := range in.GetUsed() {
 		used[u.GetCredential()] = time.UnixMilli(u.GetUnixMs())
 	}
+	values := map[string]*pb.Values{}
+	for _, v := range in.GetValues() {
+		values[v.GetDecisionId()] = v
+	}
+	kept := make([]store.Decision, 0, len(in.GetRecords()))
 	for _, line := range in.GetRecords() {
-		var head struct {
-			RequestID  string    `json:"request_id"`
-			Timestamp  time.Time `json:"timestamp"`
-			Outcome    string    `json:"outcome"`
-			Credential string    `json:"credential"`
+		head, err := record.ParseHead(line)
+		if err != nil {
+			return nil, status.Error(codes.InvalidArgument, err.Error())
 		}
-		if err := json.Unmarshal(line, &head); err != nil {
-			return nil, status.Error(codes.InvalidArgument, "a record is not JSON")
-		}
-		kept = append(kept, store.DecisionRecord{RequestID: head.RequestID, Time: head.Timestamp, JSON: line})
-		if head.Outcome == "allow" && head.Credential != "" && head.Timestamp.After(used[head.Credential]) {
-			used[head.Credential] = head.Timestamp
+		kept = append(kept, decisionOf(line, head, values[head.ID]))
+		if head.Outcome == record.Allow && head.Credential != "" && head.Time.After(used[head.Credential]) {
+			used[head.Credential] = head.Time
 		}
 	}
 	err := errors.Join(s.control.cfg.Store.AddDecisions(ctx, kept), s.control.cfg.Store.TouchTokens(ctx, used))
@@ -99,6 +98,19 @@ func (s *service) Record(ctx context.Context, in *pb.RecordRequest) (*pb.RecordR
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return &pb.RecordResponse{}, nil
+}
+
+// decisionOf is a record as it is kept. Values that are not of its server, or
+// not what a replica sends, stay out: the store says whether the others may be
+// kept.
+func decisionOf(line []byte, head record.Head, values *pb.Values) store.Decision {
+	out := store.Decision{ID: head.ID, Server: head.Server, Time: head.Time, JSON: line}
+	arguments := jsontext.Value(values.GetArguments())
+	if values.GetServerId() != head.Server || len(arguments) > record.MostValues || arguments.Kind() != '[' || !arguments.IsValid() {
+		return out
+	}
+	out.Arguments, out.Mask = arguments, values.GetMask()
+	return out
 }
 
 // Revocations implements pb.ControlServer.

@@ -8,7 +8,6 @@ import (
 	"github.com/arbiter-gateway/arbiter/extauthz/upstream"
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 	"github.com/arbiter-gateway/arbiter/internal/store"
-	"github.com/arbiter-gateway/arbiter/policies"
 	"github.com/arbiter-gateway/arbiter/xds"
 	"google.golang.org/protobuf/proto"
 )
@@ -20,6 +19,7 @@ func (f *feed) gateway() proto.Message {
 		SessionSeconds:       int64(g.Session / time.Second),
 		StreamsPerCredential: uint32(g.StreamsPerCredential),
 		DecisionLogRequired:  g.RecordsRequired,
+		PolicyRequestHeaders: g.PolicyRequestHeaders, PolicyUpstreamHeaders: g.PolicyUpstreamHeaders,
 	}
 	for _, prefix := range g.UpstreamNetworks {
 		out.UpstreamNetworks = append(out.UpstreamNetworks, prefix.String())
@@ -42,22 +42,32 @@ func (f *feed) keys(ctx context.Context) (xds.Resource, error) {
 	return xds.Resource{Name: xds.Name{Type: xds.TypeKeys, Name: "keys"}, Body: out}, nil
 }
 
-func (f *feed) policy() xds.Resource {
-	bundle := policies.Standard()
+// policy reads the policy that decides, and notes which one that is.
+func (f *feed) policy(ctx context.Context) (xds.Resource, error) {
+	p, err := f.cfg.Store.Policy(ctx)
+	if err != nil {
+		return xds.Resource{}, err
+	}
+	f.policies.Decides(p)
 	return xds.Resource{
 		Name: xds.Name{Type: xds.TypePolicy, Name: "policy"},
-		Body: &pb.Policy{Revision: bundle.Revision(), Files: bundle.Files},
-	}
+		Body: &pb.Policy{Revision: p.Revision, Files: p.Files},
+	}, nil
 }
 
 // server translates one server record, noting its bundle. One that cannot be
 // translated is a disabled server.
-func (f *feed) server(srv store.Server) xds.Resource {
+func (f *feed) server(ctx context.Context, srv store.Server) (xds.Resource, error) {
 	id := srv.ID.String()
 	out, usesCA, err := translate(srv)
 	if err != nil {
 		f.cfg.Slog.Error("a server cannot be served and is disabled", "server", id, "error", err)
 		out, usesCA = &pb.Server{Id: id, Name: srv.Name}, false
+	}
+	if out.GetDenyChangedTools() {
+		if out.ChangedTools, err = f.cfg.Store.ChangedTools(ctx, srv.ID); err != nil {
+			return xds.Resource{}, err
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,7 +75,7 @@ func (f *feed) server(srv store.Server) xds.Resource {
 	if usesCA {
 		f.cas[id] = srv.CA
 	}
-	return xds.Resource{Name: xds.Name{Type: xds.TypeServer, Name: id}, Body: out}
+	return xds.Resource{Name: xds.Name{Type: xds.TypeServer, Name: id}, Body: out}, nil
 }
 
 func translate(srv store.Server) (out *pb.Server, usesCA bool, err error) {
@@ -77,6 +87,10 @@ func translate(srv store.Server) (out *pb.Server, usesCA bool, err error) {
 		CallLimitSeconds: uint32(srv.Limits.CallLimit / time.Second),
 		Batches:          srv.Batches, LiteralDenials: srv.LiteralDenials,
 		HeadersRevision: srv.HeadersRevision, StoppedRevision: srv.StoppedRevision,
+		Grants: srv.Grants, PolicyData: srv.PolicyData, DenyChangedTools: srv.ToolChanges == store.ToolChangesDeny,
+	}
+	if r := srv.RecordArguments; r != nil {
+		out.RecordArguments = &pb.RecordArguments{Mask: r.Mask}
 	}
 	var tls [2]bool
 	if out.Mcp, tls[0], err = upstreamOf(srv.MCP, srv.CA); err != nil {

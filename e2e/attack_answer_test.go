@@ -72,7 +72,7 @@ func (g *gateway) recorded(t *testing.T, id, outcome string) {
 	t.Helper()
 	var out string
 	until(t, "the decision "+id+" is found", func() (found bool) {
-		text, err := g.cli(t, "", "explain", id, "--json")
+		text, err := g.cli(t, "", "explain", "--record", id, "--json")
 		out = text
 		return err == nil
 	})

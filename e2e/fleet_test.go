@@ -81,7 +81,7 @@ func (g *gateway) why(t *testing.T, got reply) (out string) {
 	t.Helper()
 	eventually(t, 10*time.Second, "the decision is recorded", func() bool {
 		var err error
-		out, err = g.cli(t, "", "explain", got.header.Get("Arbiter-Request-Id"))
+		out, err = g.cli(t, "", "explain", "--record", got.header.Get("Arbiter-Request-Id"))
 		return err == nil
 	})
 	return out

@@ -151,6 +151,7 @@ func TestNothingLeaks(t *testing.T) {
 	for _, id := range requests {
 		explain(t, g, id)
 		p.cliOutput(t, g, "explain", id, "--json")
+		p.cliOutput(t, g, "explain", "--record", id, "--json")
 	}
 	p.cliOutput(t, g, "doctor", "--json")
 	p.cliOutput(t, g, "server", "list", "--json")

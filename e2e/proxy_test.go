@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	decisions "github.com/arbiter-gateway/arbiter/policies/record"
 )
 
 // source is the caller's address in the decision record of an answer.
@@ -19,15 +21,17 @@ func (g *gateway) source(t *testing.T, got reply) string {
 	var out string
 	eventually(t, 10*time.Second, "the decision is recorded", func() bool {
 		var err error
-		out, err = g.cli(t, "", "explain", id)
+		out, err = g.cli(t, "", "explain", "--record", id, "--json")
 		return err == nil
 	})
-	for line := range strings.SplitSeq(out, "\n") {
-		if value, found := strings.CutPrefix(line, "source"); found {
-			return strings.TrimSpace(value)
-		}
+	found, err := decisions.Parse([]byte(out))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return ""
+	if ip, _, err := net.SplitHostPort(found.Peer); err != nil || ip != found.Input.Request.Source {
+		t.Errorf("the peer is %s, a policy saw %s", found.Peer, found.Input.Request.Source)
+	}
+	return found.Peer
 }
 
 // TestCallersAddressIsTheConnections: without trusted proxies nobody can say

@@ -17,6 +17,9 @@ import (
 // waiting.
 const oneSecond = "--call-limit=1s"
 
+// callsEcho asks for what is passed on as it comes; lists are filtered.
+var callsEcho = rpc("7", "tools/call", `{"name":"echo"}`)
+
 // answerCase is one way to answer a request, and what the caller sees of it.
 type answerCase struct {
 	behaviour string
@@ -90,7 +93,7 @@ func TestHostileAnswersOnRPC(t *testing.T) {
 				server := shared.addServer(t, "", hostile.URL(t, test.behaviour), limit)
 				_, token := shared.addToken(t, server)
 				for _, http2 := range []bool{false, true} {
-					test.check(t, call{path: "/servers/" + server + "/rpc", token: token, body: rpc("7", "tools/list", ""), http2: http2})
+					test.check(t, call{path: "/servers/" + server + "/rpc", token: token, body: callsEcho, http2: http2})
 				}
 			})
 		}
@@ -112,8 +115,23 @@ func TestHostileAnswersInSession(t *testing.T) {
 				_, token := shared.addToken(t, server)
 				header := map[string]string{"Mcp-Session-Id": shared.session(t, server, token)}
 				for _, http2 := range []bool{false, true} {
-					test.check(t, call{path: "/servers/" + server + "/mcp", token: token, header: header, body: rpc("7", "tools/list", ""), http2: http2})
+					test.check(t, call{path: "/servers/" + server + "/mcp", token: token, header: header, body: callsEcho, http2: http2})
 				}
+			})
+		}
+	})
+}
+
+// TestHostileAnswersToLists: what may not pass is replaced before it is read.
+func TestHostileAnswersToLists(t *testing.T) {
+	t.Run("each", func(t *testing.T) {
+		for _, test := range replaced {
+			t.Run(test.behaviour, func(t *testing.T) {
+				t.Parallel()
+				hostile := testfleet.NewHostile(t, testfleet.Config{})
+				server := shared.addServer(t, "", hostile.URL(t, test.behaviour), oneSecond)
+				_, token := shared.addToken(t, server)
+				test.check(t, call{path: "/servers/" + server + "/rpc", token: token, body: rpc("7", "tools/list", "")})
 			})
 		}
 	})
@@ -202,7 +220,7 @@ func TestHostileStreamInSession(t *testing.T) {
 	header := map[string]string{"Mcp-Session-Id": shared.session(t, server, token)}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	resp, err := shared.open(t, ctx, call{path: "/servers/" + server + "/mcp", token: token, header: header, body: rpc("7", "tools/list", "")})
+	resp, err := shared.open(t, ctx, call{path: "/servers/" + server + "/mcp", token: token, header: header, body: callsEcho})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +247,7 @@ func TestEndless202IsLimited(t *testing.T) {
 	for _, test := range []struct{ name, body string }{
 		{"notification", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`},
 		{"response", `{"jsonrpc":"2.0","id":1,"result":{}}`},
-		{"request", rpc("7", "tools/list", "")},
+		{"request", callsEcho},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -266,7 +284,7 @@ func TestContentTypeOfTwoMeanings(t *testing.T) {
 			}), nil)
 			server := shared.addServer(t, "", origin)
 			_, token := shared.addToken(t, server)
-			got := shared.do(t, call{path: "/servers/" + server + "/rpc", token: token, body: rpc("7", "tools/list", "")})
+			got := shared.do(t, call{path: "/servers/" + server + "/rpc", token: token, body: callsEcho})
 			if got.status != 502 || got.code() != -31502 {
 				t.Errorf("status %d, type %q, body %s", got.status, got.header.Values("Content-Type"), got.body)
 			}

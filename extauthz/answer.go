@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"mime"
 	"strconv"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	procv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -13,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/arbiter-gateway/arbiter/extauthz/jsonrpc"
+	"github.com/arbiter-gateway/arbiter/extauthz/lists"
 	"github.com/arbiter-gateway/arbiter/extauthz/session"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 )
@@ -27,12 +29,14 @@ const sealBodyMost = 256 << 10
 type answer struct {
 	status      int
 	contentType string // media type only, lower case; "" when absent or odd
+	plain       bool   // text in UTF-8, neither compressed nor in another charset
+	length      int    // as Content-Length says; 0: not said
 	sessionIDs  []string
 	bodiless    bool
 }
 
 func readAnswer(in *procv3.HttpHeaders) answer {
-	a := answer{bodiless: in.GetEndOfStream()}
+	a := answer{bodiless: in.GetEndOfStream(), plain: true}
 	for _, line := range in.GetHeaders().GetHeaders() {
 		value := headerValue(line)
 		switch line.GetKey() {
@@ -41,10 +45,17 @@ func readAnswer(in *procv3.HttpHeaders) answer {
 		case "content-type":
 			// A type that cannot be read whole is none, neither JSON nor SSE: behind
 			// a comma may stand another one, which a browser would believe.
+			var params map[string]string
 			var err error
-			if a.contentType, _, err = mime.ParseMediaType(value); err != nil {
+			if a.contentType, params, err = mime.ParseMediaType(value); err != nil {
 				a.contentType = ""
 			}
+			charset, given := params["charset"]
+			a.plain = a.plain && (!given || strings.EqualFold(charset, "utf-8")) && !strings.Contains(value, "*") // RFC 2231
+		case "content-encoding":
+			a.plain = a.plain && strings.EqualFold(value, "identity")
+		case "content-length":
+			a.length, _ = strconv.Atoi(value) // what is wrong Envoy refuses
 		case headerSessionID:
 			a.sessionIDs = append(a.sessionIDs, value)
 		}
@@ -69,6 +80,8 @@ const (
 	verdictSealNow  // a stream: give the id with the headers, then watch
 	verdictWatch    // a live stream
 	verdictAccepted // a notification on /rpc: 202, whatever it was
+	verdictFilter   // JSON that may hold a list: read it whole, then filter it
+	verdictFilterStream
 )
 
 // judge is contract section 1, "From the upstream", and section 3, points 1
@@ -79,6 +92,10 @@ func judge(mark string, n *note, a answer) verdict {
 	switch {
 	case a.status < 200, a.status >= 300 && a.status < 400, a.status == 401, a.status == 407:
 		return verdictReplace
+	case mark == markList && (!a.plain || json && a.length > lists.Most):
+		return verdictReplace // what cannot be read cannot be filtered
+	case mark == markList && json && !a.bodiless: // an error too: it may hold a result
+		return verdictFilter
 	case !success && json:
 		return verdictPass
 	case !success:
@@ -89,6 +106,8 @@ func judge(mark string, n *note, a answer) verdict {
 		return verdictReplace
 	case stream && mark == markSeal:
 		return verdictSealNow
+	case stream && mark == markList:
+		return verdictFilterStream
 	case stream:
 		return verdictWatch
 	case json && mark == markSeal && !a.bodiless:

@@ -3,69 +3,136 @@ package extauthz
 import (
 	"context"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/arbiter-gateway/arbiter/extauthz/jsonrpc"
 	"github.com/arbiter-gateway/arbiter/policies"
 )
 
-// authorize is step 6: the question for each message, all or nothing.
+// What policies call the transports.
+const (
+	transportMCP = "mcp"
+	transportRPC = "rpc"
+)
+
+// authorize is step 6: the question for each message, all or nothing; then the
+// limits of all of them together.
 func (s *Server) authorize(ctx context.Context, d *decision) error {
 	if d.req.transport == jsonrpc.MCP && d.opensStreams() {
 		if s.streams.count(tokenKey(d.who.ID)) >= d.snap.gateway.streams {
-			return deny(reasonStreams).addressed(d.call)
+			return (&denial{reason: reasonStreams, retryAfter: streamsAgain}).addressed(d.call)
 		}
 	}
-	in := s.question(d)
+	if d.req.header.seenSize > seenMost {
+		return deny(reasonHeaders).addressed(d.call)
+	}
+	d.input, d.calls = s.inputOf(d), callsOf(d.call, d.version())
+	var limited []wanted
 	if len(d.call.messages) == 0 {
 		if d.req.method == "DELETE" {
 			return nil // upkeep: ending a session takes no right
 		}
-		in.Action = policies.ActionOpenStream
-		return s.ask(ctx, d, &in)
-	}
-	in.Action = policies.ActionCall
-	for i, m := range d.call.messages {
-		if upkeep(m) {
-			continue
-		}
-		in.Call = asked(m)
-		in.Call.ProtocolVersion, in.Call.Batch, in.Call.BatchIndex = d.call.version, d.call.batch, i
-		if err := s.ask(ctx, d, &in); err != nil {
+		d.input.Action = policies.ActionOpenStream
+		if err := s.ask(ctx, d, d.input, &limited); err != nil {
 			return err
 		}
 	}
-	return nil
+	for i := range d.calls {
+		in := d.input
+		in.Call = &d.calls[i]
+		if err := s.ask(ctx, d, in, &limited); err != nil {
+			return err
+		}
+	}
+	return s.takeLimits(d, limited)
 }
 
 // ask puts one question to the policy of this request's snapshot.
-func (s *Server) ask(ctx context.Context, d *decision, in *policies.Input) error {
-	answer, err := d.snap.policy.Decide(ctx, in)
-	if err != nil {
+func (s *Server) ask(ctx context.Context, d *decision, in policies.Input, limited *[]wanted) error {
+	began := s.now()
+	answer, err := d.snap.policy.Decide(ctx, &in)
+	took := s.now().Sub(began)
+	s.metrics.policy.Observe(took.Seconds())
+	d.hear(&in, answer, err, took)
+	switch {
+	case err != nil:
 		return err
+	case !answer.Allow:
+		return policyDenial(&answer).hiding(&answer, in.Call).addressed(d.call)
+	case d.srv.holds(toolOf(in.Call)):
+		return deny(reasonTool).addressed(d.call)
 	}
-	if answer.Allow {
-		return nil
+	for _, limit := range answer.Limits {
+		*limited = want(*limited, limit, d.who.Principal.Digest(), toolOf(in.Call))
 	}
-	first := answer.Denials[0]
-	return (&denial{reason: reasonPolicy, detail: first.Code, text: first.Text}).addressed(d.call)
+	return d.setHeaders(answer.Headers)
 }
 
-// question is what all messages of a request have in common.
-func (s *Server) question(d *decision) policies.Input {
-	transport := "mcp"
+func toolOf(c *policies.Call) string {
+	if c == nil {
+		return ""
+	}
+	return c.Tool
+}
+
+// takeLimits counts an allowed request against what the policy limits it by.
+func (s *Server) takeLimits(d *decision, limited []wanted) error {
+	if len(limited) == 0 {
+		return nil
+	}
+	wait := s.limits.take(d.srv.id, d.who.Principal.Digest(), limited, s.revoked.Instant().Boot)
+	if wait == 0 {
+		return nil
+	}
+	seconds := int(wait / time.Second)
+	return (&denial{reason: reasonLimit, retryAfter: seconds}).
+		with("this is called too often: the policy limits how often, and each replica of the gateway counts; try again in " + strconv.Itoa(seconds) + " s").
+		addressed(d.call)
+}
+
+// inputOf is what all messages of a request have in common.
+func (s *Server) inputOf(d *decision) policies.Input {
+	transport := transportMCP
 	if d.req.transport == jsonrpc.RPC {
-		transport = "rpc"
+		transport = transportRPC
 	}
 	return policies.Input{
 		Principal: policies.Principal{Principal: d.who.Principal, Scopes: d.who.Scopes, Narrowed: d.who.Narrowed},
-		Server:    &d.srv.seen, Transport: transport, Time: s.revoked.Now(),
-		Request: policies.Request{Method: d.req.method, Path: d.req.path, Host: d.req.host, Source: d.req.peer},
+		Server:    &d.srv.seen, Transport: transport, Action: policies.ActionCall, Time: s.revoked.Now(),
+		Request: d.req.seen(),
 	}
 }
 
-// asked is a message as a policy sees it.
-func asked(m jsonrpc.Message) *policies.Call {
-	c := &policies.Call{Method: m.Method, Arguments: m.Arguments, Subscriptions: m.Subscriptions, Notification: m.Kind == jsonrpc.Notification}
+// version is the revision of MCP that holds for a request: what it says, or what
+// its session was asked for.
+func (d *decision) version() string {
+	if d.call.version == "" && d.session != nil {
+		return d.session.Version
+	}
+	return d.call.version
+}
+
+// callsOf are the messages that the policy is asked about.
+func callsOf(c call, version string) []policies.Call {
+	var out []policies.Call
+	for i, m := range c.messages {
+		if upkeep(m) {
+			continue
+		}
+		asked := callOf(m)
+		asked.ProtocolVersion = version
+		if c.batch {
+			asked.Batch, asked.BatchIndex = true, i
+		}
+		out = append(out, asked)
+	}
+	return out
+}
+
+// callOf is a message as a policy sees it.
+func callOf(m jsonrpc.Message) policies.Call {
+	c := policies.Call{Method: m.Method, Arguments: m.Arguments, Subscriptions: m.Subscriptions, Notification: m.Kind == jsonrpc.Notification}
 	switch m.Method {
 	case "tools/call":
 		c.Tool = m.Selector
@@ -79,6 +146,10 @@ func asked(m jsonrpc.Message) *policies.Call {
 		c.Level = m.Selector
 	case "completion/complete":
 		c.Ref = &policies.Ref{Type: m.Ref, Name: m.Selector}
+	default:
+		if !known(m.Method) {
+			c.Arguments, c.Params = nil, m.Params
+		}
 	}
 	return c
 }
@@ -94,14 +165,4 @@ func (d *decision) opensStreams() bool {
 
 func allUpkeep(messages []jsonrpc.Message) bool {
 	return !slices.ContainsFunc(messages, func(m jsonrpc.Message) bool { return !upkeep(m) })
-}
-
-// upkeep messages keep a session going: credential and session, no policy
-// (contract section 4). server/discover is never denied to a caller who may
-// use the server.
-func upkeep(m jsonrpc.Message) bool {
-	return m.Kind == jsonrpc.Response || slices.Contains([]string{
-		"ping", "server/discover", "notifications/initialized", "notifications/cancelled",
-		"notifications/progress", "notifications/roots/list_changed",
-	}, m.Method)
 }

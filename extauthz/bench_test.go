@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 )
 
 // opaque is a message that nobody reads: asking costs little.
@@ -140,12 +142,22 @@ func compare(b *testing.B, running []*arm, in []byte, streams int) {
 	}
 }
 
-// BenchmarkCheck measures Check alone, without gRPC.
+// BenchmarkCheck measures Check alone, without gRPC: a call on /rpc, and on /mcp,
+// whose answer may be a stream that is decided again.
 func BenchmarkCheck(b *testing.B) {
-	srv := newServer()
+	srv := newServer(func(s *pb.Server) { s.Modern = true })
 	f := newFixture(b, srv)
 	_, value := f.token(srv.GetId())
-	in := realistic(srv.GetId(), value)
+	b.Run("rpc", func(b *testing.B) { benchmarkCheck(b, f, realistic(srv.GetId(), value)) })
+	in, err := proto.Marshal(mcpCall(srv.GetId(), value, modernEcho).
+		with("mcp-protocol-version", "2026-07-28").with("mcp-method", "tools/call").with("mcp-name", "echo").proto())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("mcp", func(b *testing.B) { benchmarkCheck(b, f, in) })
+}
+
+func benchmarkCheck(b *testing.B, f *fixture, in []byte) {
 	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs(
 		"x-arbiter-peer-address", "192.0.2.1:51234", "x-arbiter-connection", "4711",
 		"x-arbiter-stream", "7f3e2d1c-9a2b-4c1d-8e0f-3c4d5e6f7081", ":authority", "extauthz", "content-type", "application/grpc",

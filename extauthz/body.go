@@ -22,10 +22,13 @@ func deniedBody(d *decision) (int, []byte) {
 	data := errorData{
 		Reason: d.denied.shown(), RequestID: d.req.id,
 		Supported: d.denied.supported, Requested: d.denied.requested,
+		RetryAfter: d.denied.retryAfter, Scopes: d.denied.scopes,
 	}
 	switch {
 	case d.denied.reason == reasonPreflight:
 		return out.status, nil
+	case d.denied.hidden:
+		return hiddenBody(d)
 	case d.denied.keepsSession(d):
 		return keptBody(d, out, data)
 	case out.status == http.StatusUnauthorized:
@@ -55,7 +58,7 @@ func (d *denial) shown() string {
 // keepsSession reports a denial that is told with 200 on /mcp, because any 4xx
 // ends the whole session of some SDKs (contract section 4).
 func (d *denial) keepsSession(in *decision) bool {
-	policy := d.reason == reasonPolicy || d.reason == reasonStreams
+	policy := d.reason == reasonPolicy || d.reason == reasonStreams || d.reason == reasonLimit || d.reason == reasonTool
 	return policy && in.req.transport == jsonrpc.MCP && in.req.method == http.MethodPost && !in.srv.literalDenials
 }
 
@@ -72,9 +75,32 @@ func keptBody(d *decision, out outward, data errorData) (int, []byte) {
 
 func keptAnswer(d *decision, m jsonrpc.Message, out outward, data errorData) []byte {
 	if m.Method == "tools/call" {
-		return jsonrpc.AppendToolDenial(nil, m.ID, out.text+" (request "+d.req.id+")", d.call.modern)
+		text := out.text + d.denied.help(out.text) + " (request " + d.req.id + ")"
+		return jsonrpc.AppendToolDenial(nil, m.ID, text, d.call.modern)
 	}
 	return errorBody(jsonrpc.MCP, m.ID, out, data)
+}
+
+// hiddenBody answers as a server that has never heard of what was asked for, on
+// both transports: nothing in it tells of a policy.
+func hiddenBody(d *decision) (int, []byte) {
+	if !d.call.answered() {
+		return http.StatusAccepted, nil
+	}
+	var answers [][]byte
+	for i, m := range d.call.messages {
+		switch {
+		case m.Kind != jsonrpc.Request:
+		case !d.call.batch || i == d.denied.index:
+			answers = append(answers, errorBody(d.req.transport, m.ID, unknown(m), errorData{}))
+		default:
+			answers = append(answers, errorBody(d.req.transport, m.ID, notPassed, errorData{}))
+		}
+	}
+	if d.call.batch {
+		return http.StatusOK, jsonrpc.AppendBatch(nil, answers...)
+	}
+	return http.StatusOK, answers[0]
 }
 
 // batchBody answers every request of a batch: none of them was passed on.

@@ -18,6 +18,7 @@ import (
 	"github.com/arbiter-gateway/arbiter/extauthz/wire"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
+	"github.com/arbiter-gateway/arbiter/policies"
 )
 
 // Faults of the gateway itself. They become 503, never a decision.
@@ -37,7 +38,11 @@ type decision struct {
 	srv     *server
 	who     resolve.Credential
 	call    call
-	session *session.Session // of a legacy request other than the opener
+	session *session.Session  // of a legacy request other than the opener
+	input   policies.Input    // what is asked of each message, without its call
+	calls   []policies.Call   // those that the policy is asked about
+	heard   heard             // what it said, for the record
+	headers []policies.Header // that it sets for the upstream
 	route   route
 	denied  *denial
 	status  int // of the denial's answer, and its body
@@ -79,7 +84,7 @@ func (s *Server) decide(ctx context.Context, d *decision, in wire.Message) (err 
 		return errNoLease
 	}
 	d.began = s.revoked.Known().Remember(s.revoked.Instant())
-	if d.req, err = parseRequest(ctx, in); err != nil { // 1.
+	if d.req, err = parseRequest(ctx, in, d.snap.gateway.policy.seen); err != nil { // 1.
 		return err
 	}
 	if err = admit(d.snap, d.req); err != nil {

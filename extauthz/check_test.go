@@ -36,11 +36,11 @@ func TestCheckAllowsAnAccessTokenOnItsServer(t *testing.T) {
 			t.Errorf("header %s is %q, want %q", name, got, value)
 		}
 	}
-	if got := strings.Join(out.GetOkResponse().GetHeadersToRemove(), " "); got != "authorization cookie last-event-id mcp-session-id" {
+	if got := strings.Join(out.GetOkResponse().GetHeadersToRemove(), " "); got != "authorization cookie last-event-id mcp-session-id accept-encoding" {
 		t.Errorf("removed %q", got)
 	}
 	fields := out.GetDynamicMetadata().GetFields()
-	for name, want := range map[string]string{"guard": "0", "dst": "127.0.0.1:9443", "host": "127.0.0.1:9443", "path": "/rpc"} {
+	for name, want := range map[string]string{"guard": "list", "dst": "127.0.0.1:9443", "host": "127.0.0.1:9443", "path": "/rpc"} {
 		if got := fields[name].GetStringValue(); got != want {
 			t.Errorf("metadata %s is %q, want %q", name, got, want)
 		}

@@ -1,6 +1,8 @@
 package extauthz
 
 import (
+	"net/http"
+
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -43,12 +45,16 @@ const (
 	reasonMeta           Reason = "meta_incomplete"
 	reasonStreams        Reason = "too_many_streams"
 	reasonPolicy         Reason = "policy_denied"
+	reasonLimit          Reason = "rate_limited"
+	reasonHeaders        Reason = "request_headers_too_long"
+	reasonTool           Reason = "tool_changed"
 	reasonUpstream       Reason = "upstream_unreachable"
 )
 
 // JSON-RPC error codes of the gateway's own (contract section 4).
 const (
 	codeInvalidRequest = -32600
+	codeMethodNotFound = -32601
 	codeInvalidParams  = -32602
 	codeHeaderMismatch = -32020
 	codeVersion        = -32022
@@ -111,6 +117,9 @@ var outwards = map[Reason]outward{
 	reasonMeta:           {400, codeInvalidParams, "params._meta needs io.modelcontextprotocol/protocolVersion and io.modelcontextprotocol/clientCapabilities"},
 	reasonStreams:        {429, codeLimit, "this credential has as many live streams as it may: close one"},
 	reasonPolicy:         {403, codeForbidden, "this is not allowed"},
+	reasonLimit:          {429, codeLimit, "this is called too often"},
+	reasonHeaders:        {431, codeInvalidRequest, "the headers that the policy reads are longer than 4 KiB together"},
+	reasonTool:           {403, codeForbidden, "the definition of this tool has changed since it was approved: ask the server's owner to look at it and approve it"},
 	reasonUpstream:       {502, codeUpstream, "the server behind the gateway cannot be reached"},
 }
 
@@ -125,7 +134,17 @@ type denial struct {
 	supported []string
 	requested string
 	id        jsontext.Value // of the message that is answered
+
+	retryAfter int      // seconds; 0: nobody knows
+	scopes     []string // that would have helped
+	hidden     bool     // answered as if there were no such thing
+	index      int      // of the message that was denied, in its batch
+	kept       bool     // told with 200 by Guard
 }
+
+// streamsAgain is when a caller with too many live streams may try again, in
+// seconds: it may have closed one by then.
+const streamsAgain = 10
 
 func deny(reason Reason) *denial { return &denial{reason: reason} }
 
@@ -150,6 +169,9 @@ func (d *denial) outward() outward {
 	}
 	if d.code != 0 {
 		out.code = d.code
+	}
+	if d.kept {
+		out.status = http.StatusOK
 	}
 	return out
 }

@@ -59,13 +59,29 @@ type fakeControl struct {
 	tokens       map[token.Digest]*pb.ResolveResponse
 	headers      map[string]*pb.UpstreamHeadersResponse
 	entries      []revocation.Entry
-	broken       error      // what Resolve answers instead
-	records      [][][]byte // batches that came, while they are kept
+	broken       error        // what Resolve answers instead
+	records      [][][]byte   // batches that came, while they are kept
+	values       []*pb.Values // that came with them
 	used         map[string]bool
 	keepsRecords bool
 	asked        int
 	waiting      bool          // UpstreamHeaders was asked
 	held         chan struct{} // UpstreamHeaders answers when it is closed; nil: at once
+	changedTools []string      // what Tools answers
+	toolsBroken  error         // or this
+}
+
+func (c *fakeControl) Tools(context.Context, *pb.ToolsRequest) (*pb.ToolsResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &pb.ToolsResponse{Changed: c.changedTools}, c.toolsBroken
+}
+
+// tools says what control knows of tools.
+func (c *fakeControl) tools(changed []string, broken error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changedTools, c.toolsBroken = changed, broken
 }
 
 func (c *fakeControl) Resolve(_ context.Context, in *pb.ResolveRequest) (*pb.ResolveResponse, error) {
@@ -101,6 +117,7 @@ func (c *fakeControl) Record(_ context.Context, in *pb.RecordRequest) (*pb.Recor
 	defer c.mu.Unlock()
 	if c.keepsRecords {
 		c.records = append(c.records, in.GetRecords())
+		c.values = append(c.values, in.GetValues()...)
 		for _, u := range in.GetUsed() {
 			c.used[u.GetCredential()] = true
 		}
@@ -255,6 +272,28 @@ func (f *fixture) push(gateway *pb.Gateway, keys *pb.Keys, servers []*pb.Server)
 func (f *fixture) change(servers ...*pb.Server) {
 	f.t.Helper()
 	f.push(nil, nil, servers)
+	f.applied()
+}
+
+// decideBy pushes a policy and waits until extauthz decides by it.
+func (f *fixture) decideBy(rego string) {
+	f.t.Helper()
+	f.offerPolicy(rego)
+	f.applied()
+}
+
+func (f *fixture) offerPolicy(rego string) {
+	f.t.Helper()
+	bundle := policies.Bundle{Files: map[string][]byte{"policy.rego": []byte(rego)}}
+	resource := xds.Resource{Name: xds.Name{Type: xds.TypePolicy, Name: "policy"}, Body: &pb.Policy{Revision: bundle.Revision(), Files: bundle.Files}}
+	if err := f.xds.SetFleet(f.revision.Add(1), []xds.Resource{resource}, nil); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// applied waits until extauthz runs what was pushed last.
+func (f *fixture) applied() {
+	f.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := f.xds.Applied(ctx, f.revision.Load()); err != nil {

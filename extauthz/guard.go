@@ -20,7 +20,8 @@ import (
 //  1. read the note that Check left
 //  2. judge status and headers
 //  3. replace what may not pass, seal the session of an initialize
-//  4. hold a live stream until it ends or is cut
+//  4. take out of lists what the caller may not use
+//  5. hold a live stream until it ends or is cut
 type guard struct {
 	server *Server
 	stream procv3.ExternalProcessor_ProcessServer
@@ -70,8 +71,10 @@ func (g *guard) run() error {
 		return g.seal(v, n, answer)
 	case verdictAccepted:
 		return g.accept()
+	case verdictFilter, verdictFilterStream:
+		return g.filter(v, n) // 4.
 	case verdictWatch:
-		return g.watch(n, nil) // 4.
+		return g.watch(n, nil, nil) // 5.
 	case verdictPass: // an upstream's session id is nobody's but ours to know
 		return g.pass(removeHeaders(headerSessionID))
 	default:
@@ -141,32 +144,41 @@ func (g *guard) immediate(code int, details string, body []byte, lines ...[2]str
 }
 
 // watch holds a live stream: registered first, then judged again, then let go
-// on; so a revocation in flight finds it in the index or in the set.
-func (g *guard) watch(n *note, mutation *procv3.HeaderMutation) error {
+// on; so a revocation in flight finds it in the index or in the set, and a
+// policy that is being swapped in decides it here or there. With a filter its
+// body goes through that.
+func (g *guard) watch(n *note, mutation *procv3.HeaderMutation, f *listFilter) error {
 	s := g.server
-	st, count := s.streams.add(g.end, tokenKey(n.Credential), serverKey(n.Server))
+	by := opened{n.Server, n.Question}
+	st, count := s.streams.add(g.end, by, tokenKey(n.Credential), serverKey(n.Server))
 	defer s.streams.remove(st)
 	snap, err := s.stillLive(n)
+	if err == nil {
+		err = s.opens(g.stream.Context(), snap, by)
+	}
 	if err != nil {
 		return g.cut(n, err)
 	}
 	if count > snap.gateway.streams {
 		return g.cut(n, deny(reasonStreams))
 	}
+	if f != nil {
+		return g.hold(n, st, f.run)
+	}
 	if err := g.sendHeaders(mutation, nil); err != nil {
 		return err
 	}
-	return g.hold(n, st)
+	return g.hold(n, st, g.drain)
 }
 
 // hold waits until Envoy is done with a live stream, of itself or because it
 // was cut. It blocks in Recv: a live stream costs one goroutine.
-func (g *guard) hold(n *note, st *liveStream) error {
+func (g *guard) hold(n *note, st *liveStream, drain func() error) error {
 	if end := n.expires(); !end.IsZero() {
 		timer := time.AfterFunc(end.Sub(g.server.revoked.Now()), st.end)
 		defer timer.Stop()
 	}
-	return g.drain()
+	return drain()
 }
 
 // end cuts a stream whose headers are out. A failure to send means that Envoy
@@ -253,7 +265,7 @@ func (g *guard) sealStream(snap *Snapshot, n *note, a answer) error {
 	if err != nil {
 		return g.replace(n, a)
 	}
-	return g.watch(n, setHeader(headerSessionID, id))
+	return g.watch(n, setHeader(headerSessionID, id), nil)
 }
 
 func setHeader(name, value string) *procv3.HeaderMutation {

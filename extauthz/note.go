@@ -21,14 +21,15 @@ import (
 // of Envoy's ext_authz filter. xds reads all but note.
 const (
 	metaNamespace = "envoy.filters.http.ext_authz"
-	metaGuard     = "guard"  // one of the marks below, always there
-	metaAddress   = "dst"    // ip:port of the upstream
-	metaHost      = "host"   // its authority
-	metaPath      = "path"   // its path
-	metaOrigin    = "origin" // the browser's, allowed; not there without one
-	metaExpose    = "expose" // what a page may read of the answer; with origin
-	metaID        = "id"     // of a single request, as JSON: Envoy's own answers echo it
-	metaNote      = "note"   // what Guard needs, below
+	metaGuard     = "guard"    // one of the marks below, always there
+	metaAddress   = "dst"      // ip:port of the upstream
+	metaHost      = "host"     // its authority
+	metaPath      = "path"     // its path
+	metaOrigin    = "origin"   // the browser's, allowed; not there without one
+	metaExpose    = "expose"   // what a page may read of the answer; with origin
+	metaID        = "id"       // of a single request, as JSON: Envoy's own answers echo it
+	metaNote      = "note"     // what Guard needs, below
+	metaQuestion  = "question" // what Guard asks the policy again; see question
 )
 
 // Marks say when Guard sees the answer.
@@ -37,6 +38,7 @@ const (
 	markNone   = "none" // the same, but a bare 202 is as good as JSON: no answer is due
 	markSeal   = "seal" // always: it may open a session
 	markAll    = "all"  // always
+	markList   = "list" // always: it may hold a list
 )
 
 // note is what Check tells Guard about a request, through Envoy and nobody
@@ -64,7 +66,8 @@ type note struct {
 	Address    netip.AddrPort
 	Checked    revocation.Memory // when Check began
 
-	ID jsontext.Value // of a single request; stands beside the note, as metaID
+	ID       jsontext.Value // of a single request; stands beside the note, as metaID
+	Question string         // beside the note too, as metaQuestion; "": nothing is asked again
 }
 
 const (
@@ -127,6 +130,7 @@ func noteOf(metadata map[string]*structpb.Struct) (mark string, n *note, err err
 	if id := fields[metaID].GetStringValue(); id != "" {
 		n.ID = jsontext.Value(id)
 	}
+	n.Question = fields[metaQuestion].GetStringValue()
 	return fields[metaGuard].GetStringValue(), n, nil
 }
 

@@ -6,43 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"pgregory.net/rapid"
-
-	"github.com/arbiter-gateway/arbiter/extauthz"
+	"github.com/arbiter-gateway/arbiter/policies/record"
 )
-
-// TestRecordIsWhatItsTagsSay compares Append with package json: the same bytes.
-func TestRecordIsWhatItsTagsSay(t *testing.T) {
-	texts := rapid.OneOf(
-		rapid.Just(""), rapid.StringN(0, 30, -1),
-		rapid.SampledFrom([]string{`a"b\c`, "a\nb\x00\x7f", "<&>", "\u2028", "Zoë", "😀"}),
-	)
-	called := rapid.Custom(func(t *rapid.T) extauthz.Called {
-		return extauthz.Called{Method: texts.Draw(t, "method"), Tool: texts.Draw(t, "tool")}
-	})
-	rapid.Check(t, func(t *rapid.T) {
-		draw := func(name string) string { return texts.Draw(t, name) }
-		number := func(name string) int64 { return rapid.Int64().Draw(t, name) }
-		record := extauthz.Record{
-			RequestID: draw("request_id"), Timestamp: time.Unix(rapid.Int64Range(0, 1<<36).Draw(t, "seconds"), rapid.Int64Range(0, 1e9-1).Draw(t, "ns")).UTC(),
-			Revision: number("revision"), Replica: draw("replica"), Outcome: draw("outcome"), Reason: draw("reason"), Detail: draw("detail"),
-			Status: rapid.IntRange(0, 599).Draw(t, "status"), Server: draw("server"), Route: draw("route"), HTTPMethod: draw("http_method"),
-			Source: draw("source"), Principal: draw("principal"), Name: draw("principal_name"), Credential: draw("credential"),
-			Session: rapid.Bool().Draw(t, "session"), Upstream: draw("upstream"), Duration: number("duration_us"),
-		}
-		if rapid.Bool().Draw(t, "has calls") {
-			record.Calls = rapid.SliceOfN(called, 0, 4).Draw(t, "calls")
-		}
-		want, err := json.Marshal(record)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := string(record.Append([]byte("before"))); got != "before"+string(want) {
-			t.Errorf("appended %s\nwant %s", got, want)
-		}
-	})
-}
 
 // A caller must not lose its own record by a name that is cut inside a letter,
 // nor make the log look broken, which stops everybody where it is required.
@@ -52,13 +17,9 @@ func TestRecordsKeepANameThatIsCutInsideALetter(t *testing.T) {
 	_, value := f.token(srv.GetId())
 	name := strings.Repeat("x", 255) + "ëëë"
 	f.mustCheck(rpcCall(srv.GetId(), value, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+name+`"}}`))
-	f.eventually("a record", func() bool { return strings.HasSuffix(f.records.String(), "}\n") })
-	var record extauthz.Record
-	if err := json.Unmarshal([]byte(f.records.String()), &record); err != nil {
-		t.Fatal(err)
-	}
-	if got := record.Calls[0].Tool; got != strings.Repeat("x", 255)+"\ufffd…" {
-		t.Errorf("the tool is %q", got)
+	got := f.recorded(1)[0]
+	if tool := got.Input.Call.Tool; tool != strings.Repeat("x", 255)+"…" || !got.Shortened {
+		t.Errorf("the tool is %q, shortened %t", tool, got.Shortened)
 	}
 }
 
@@ -71,7 +32,7 @@ func TestRequiredDecisionLogThatHangs(t *testing.T) {
 		most       int // queued
 	}{
 		{"short records", "", 8192}, // without a body: denied, and recorded all the same
-		{"long records", "[" + strings.Repeat(long+",", 31) + long + "]", (8 << 20) / 8000},
+		{"long records", "[" + strings.Repeat(long+",", 31) + long + "]", (8 << 20) / 5000},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			srv := newServer()
@@ -122,7 +83,7 @@ func TestRecordsReachControl(t *testing.T) {
 	in := rpcCall(srv.GetId(), value, "["+strings.Repeat(long+",", 31)+long+"]")
 	const asked = 300
 	for range asked {
-		f.mustCheck(in)
+		_, _ = f.check(in) // recorded, whatever a busy machine makes of it
 	}
 	count := 0
 	f.eventually("control has what it gets", func() bool {
@@ -140,7 +101,7 @@ func TestRecordsReachControl(t *testing.T) {
 		size := 0
 		for _, line := range batch {
 			size += len(line)
-			if !strings.HasPrefix(string(line), `{"request_id":"request-1",`) || !strings.HasSuffix(string(line), "}") {
+			if !strings.HasPrefix(string(line), `{"decision_id":"request-1",`) || !strings.HasSuffix(string(line), "}") {
 				t.Fatalf("a record is %s", line)
 			}
 		}
@@ -158,6 +119,21 @@ func TestRecordsReachControl(t *testing.T) {
 	if unsent > 0 && !f.control.used[id] {
 		t.Error("control does not know that the token was used")
 	}
+}
+
+// recorded waits for the first n records and reads them.
+func (f *fixture) recorded(n int) []*record.Record {
+	f.t.Helper()
+	f.eventually("records are written", func() bool { return strings.Count(f.records.String(), "\n") >= n })
+	var out []*record.Record
+	for line := range strings.SplitSeq(strings.TrimSpace(f.records.String()), "\n") {
+		one, err := record.Parse([]byte(line))
+		if err != nil {
+			f.t.Fatalf("%v: %s", err, line)
+		}
+		out = append(out, one)
+	}
+	return out
 }
 
 // metric is the value of a counter without labels.

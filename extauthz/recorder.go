@@ -11,11 +11,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
+	"github.com/arbiter-gateway/arbiter/policies/record"
 )
 
 const (
 	recordQueue  = 8192                 // records
 	recordMemory = 8 << 20              // and bytes of them: a batch of long names makes a long record
+	valuesMemory = 8 << 20              // and of argument values that wait beside them
 	recordGather = 2 * time.Millisecond // how long a record waits for others, to be written with them
 	recordFlush  = 100 * time.Millisecond
 	recordSend   = 2 * time.Second
@@ -47,8 +49,9 @@ type recorder struct {
 
 // lines are records, each behind the other, each with its line break.
 type lines struct {
-	text  []byte
-	marks []mark // one each
+	text   []byte
+	marks  []mark // one each
+	values int    // bytes of argument values
 }
 
 // mark says of a record where it ends in the text, and what it is about.
@@ -56,19 +59,21 @@ type mark struct {
 	end        int
 	credential string // the id, of an allowed request; "" of others
 	unixMs     int64
+	values     *pb.Values // for control only; nil: none
 }
 
 func newRecorder(sink io.Writer, control pb.ControlClient, log *slog.Logger) *recorder {
 	return &recorder{sink: sink, control: control, slog: log, wake: make(chan struct{}, 1)}
 }
 
-// offer queues a record, or counts it as dropped.
-func (r *recorder) offer(record *Record) bool {
-	var space [1024]byte
-	line := append(record.Append(space[:0]), '\n')
-	m := mark{unixMs: record.Timestamp.UnixMilli()}
-	if record.Outcome == outcomeAllow {
-		m.credential = record.Credential
+// offer queues a record, or counts it as dropped. Argument values go with it to
+// control, if it is sent there at all.
+func (r *recorder) offer(one *record.Record, values *pb.Values) bool {
+	var space [2048]byte
+	line := append(one.Append(space[:0]), '\n')
+	m := mark{unixMs: one.Time.UnixMilli(), values: values}
+	if one.Outcome == record.Allow {
+		m.credential = one.Credential
 	}
 	waiting, ok := r.put(line, m)
 	if !ok {
@@ -93,6 +98,9 @@ func (r *recorder) put(line []byte, m mark) (waiting int, ok bool) {
 	}
 	r.queue.text = append(r.queue.text, line...)
 	m.end = len(r.queue.text)
+	if r.queue.values += len(m.values.GetArguments()); r.queue.values > valuesMemory {
+		m.values = nil // the record is what counts
+	}
 	r.queue.marks = append(r.queue.marks, m)
 	return waiting, true
 }
@@ -196,7 +204,10 @@ func (b *batcher) add(taken lines) {
 			continue
 		}
 		b.batch.Records = append(b.batch.Records, line)
-		if b.size += len(line); b.size > recordFrame {
+		if m.values != nil {
+			b.batch.Values = append(b.batch.Values, m.values)
+		}
+		if b.size += len(line) + len(m.values.GetArguments()); b.size > recordFrame {
 			b.flush()
 		}
 	}

@@ -3,6 +3,7 @@ package extauthz
 import (
 	"bytes"
 	"context"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/arbiter-gateway/arbiter/extauthz/jsonrpc"
 	"github.com/arbiter-gateway/arbiter/extauthz/wire"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
+	"github.com/arbiter-gateway/arbiter/policies"
 )
 
 // What Envoy says of the connection, as gRPC metadata out of every client's
@@ -58,11 +60,16 @@ type header struct {
 	requestMethod   []string // Access-Control-Request-Method
 	requestHeaders  []string // Access-Control-Request-Headers
 	mcp             []string // names of all mcp-* fields
+	lastEvent       bool     // there is a Last-Event-ID
+
+	seen     []policies.Header // those that policies see
+	seenSize int               // bytes of their names and values
 }
 
 // parseRequest is step 1. A request that Envoy could not have routed here is
-// an error, not a denial: nothing is known about who built it.
-func parseRequest(ctx context.Context, in wire.Message) (*request, error) {
+// an error, not a denial: nothing is known about who built it. Of the headers
+// that decide nothing here it keeps those that policies see.
+func parseRequest(ctx context.Context, in wire.Message, seen []string) (*request, error) {
 	req := &request{id: said(ctx, metaStream), peer: said(ctx, metaPeerAddress)}
 	var partial string
 	http, err := wire.Read(in, func(name, value []byte) {
@@ -71,6 +78,11 @@ func parseRequest(ctx context.Context, in wire.Message) (*request, error) {
 			return
 		}
 		req.header.add(name, value)
+		for _, want := range seen {
+			if want == string(name) {
+				req.header.see(want, value)
+			}
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -145,11 +157,30 @@ func (h *header) add(name, value []byte) {
 		h.requestMethod = append(h.requestMethod, string(value))
 	case "access-control-request-headers":
 		h.requestHeaders = append(h.requestHeaders, string(value))
+	case "last-event-id":
+		h.lastEvent = true
 	default:
 		if bytes.HasPrefix(name, []byte("mcp-")) {
 			h.addMCP(string(name), string(value))
 		}
 	}
+}
+
+// see keeps a line for policies, unless there are too many: the request is
+// refused then.
+func (h *header) see(name string, value []byte) {
+	if h.seenSize += len(name) + len(value); h.seenSize <= seenMost {
+		h.seen = append(h.seen, policies.Header{Name: name, Value: strings.ToValidUTF8(string(value), "\ufffd")})
+	}
+}
+
+// seen is the request as policies see it.
+func (r *request) seen() policies.Request {
+	out := policies.Request{Method: r.method, Path: r.path, Host: r.host, Headers: r.header.seen}
+	if peer, err := netip.ParseAddrPort(r.peer); err == nil {
+		out.Source = peer.Addr().Unmap().WithZone("").String()
+	}
+	return out
 }
 
 func (h *header) addMCP(name, value string) {

@@ -39,6 +39,8 @@ func refuse(d *decision) (wire.Message, error) {
 			d.snap, d.req.server, d.req.transport, d.denied.reason != reasonNoCredential)})
 	case d.denied.allow != "":
 		headers = append(headers, [2]string{"allow", d.denied.allow})
+	case status == http.StatusTooManyRequests && d.denied.retryAfter > 0:
+		headers = append(headers, [2]string{"retry-after", strconv.Itoa(d.denied.retryAfter)})
 	}
 	headers = append(headers, corsHeaders(d)...)
 	out := wire.Denied{Status: status, Headers: headers, Body: body}
@@ -117,6 +119,13 @@ func allow(d *decision) (wire.Message, error) {
 		out.Metadata = append(out.Metadata, wire.Pair{metaOrigin, d.req.cors}, wire.Pair{metaExpose, exposed})
 		out.Vary = "Origin"
 	}
+	question, err := d.question()
+	if err != nil {
+		return nil, err
+	}
+	if question != "" {
+		out.Metadata = append(out.Metadata, wire.Pair{metaQuestion, question})
+	}
 	if id := d.call.id(); id != nil {
 		out.Metadata = append(out.Metadata, wire.Pair{metaID, string(id)})
 	}
@@ -134,10 +143,18 @@ func markOf(d *decision) string {
 		return markSeal
 	case d.nothingDue() && d.req.transport == jsonrpc.RPC:
 		return markAll // whatever a notification is answered with becomes 202
+	case d.listed():
+		return markList
 	case d.nothingDue():
 		return markNone
 	}
 	return markFaults
+}
+
+// listed reports that the answer may hold a list, whether or not one is due: an
+// upstream might answer a notification as if it were a request.
+func (d *decision) listed() bool {
+	return listing(d.req.transport, d.call.messages) || d.route.resumes && d.req.method == http.MethodGet && d.req.header.lastEvent
 }
 
 // nothingDue reports a request that wants no answer but its status: a
@@ -190,10 +207,12 @@ func upstreamHeaders(d *decision) (set headerLines, remove []string) {
 	if d.req.transport == jsonrpc.MCP && (!d.route.resumes || d.call.modern) {
 		remove = append(remove, "last-event-id")
 	}
-	if d.call.opener {
+	if d.call.opener || d.listed() {
 		remove = append(remove, "accept-encoding") // Guard reads the answer
 	}
-	for _, own := range d.route.headers {
+	ofPolicy, callers := policyLines(d)
+	set, remove = append(set, ofPolicy...), append(remove, callers...)
+	for _, own := range d.route.headers { // these win: the last one replaces
 		set = append(set, [2]string{own.name, own.value.Reveal()})
 		remove = slices.DeleteFunc(remove, func(name string) bool { return name == own.name })
 	}

@@ -194,7 +194,7 @@ func TestRecordsHoldNoCallersText(t *testing.T) {
 			t.Errorf("a record holds what it must not: %s", line)
 		}
 		var record map[string]any
-		if err := json.Unmarshal([]byte(line), &record); err != nil || record["request_id"] != "request-1" {
+		if err := json.Unmarshal([]byte(line), &record); err != nil || record["decision_id"] != "request-1" {
 			t.Errorf("record %s: %v", line, err)
 		}
 	}

@@ -50,9 +50,12 @@ type Server struct {
 	revoked   *revocation.Follower
 	tokens    *resolve.Resolver
 	headers   *headerCache
+	tools     *definitions
 	addresses *upstream.Resolver
 	streams   *streams
+	limits    limits
 	bodies    bodies
+	answers   bodies // of lists that Guard holds back until they are whole
 	seen      *seenFile
 	records   *recorder
 	metrics   *metrics
@@ -81,7 +84,7 @@ func New(cfg Config) (*Server, error) {
 	control := pb.NewControlClient(cfg.Control)
 	s := &Server{
 		cfg: cfg, now: cfg.Now, streams: newStreams(),
-		seen: newSeenFile(cfg.SeenFile, cfg.Slog), headers: newHeaderCache(control), records: newRecorder(cfg.Records, pb.NewControlClient(cfg.Bulk), cfg.Slog),
+		seen: newSeenFile(cfg.SeenFile, cfg.Slog), headers: newHeaderCache(control), tools: newDefinitions(control), records: newRecorder(cfg.Records, pb.NewControlClient(cfg.Bulk), cfg.Slog),
 	}
 	var err error
 	if s.revoked, err = newFollower(s, control); err != nil {
@@ -139,6 +142,8 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() error { return s.records.run(recording) })
 	group.Go(func() error { return s.seen.run(ctx) })
 	group.Go(func() error { return s.addresses.Run(ctx) })
+	group.Go(func() error { return s.tools.run(ctx) })
+	group.Go(func() error { return s.runStanding(ctx) })
 	group.Go(func() error {
 		err := client.Run(ctx, client.Config{
 			Conn: s.cfg.Bulk, Node: s.cfg.Replica, Apply: s.apply, Log: s.cfg.Slog,
@@ -166,15 +171,15 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// apply takes one pushed update: built whole, then swapped; the streams of
-// disabled servers end before control hears of it. A server that cannot be read
+// apply takes one pushed update: built whole, then swapped; the streams that may
+// not go on by it end before control hears of it. A server that cannot be read
 // accepts nothing; what came with it is applied all the same.
 func (s *Server) apply(update client.Update) error {
 	changes, err := changesOf(update)
 	if err != nil {
 		return err
 	}
-	next, ended, refused := s.snapshot.Load().with(changes)
+	next, refused := s.snapshot.Load().with(changes)
 	if next == nil {
 		return refused
 	}
@@ -182,16 +187,12 @@ func (s *Server) apply(update client.Update) error {
 		next.Revision = max(next.Revision, update.Revision)
 		next.loaded = next.loaded || update.Type == typeServer
 	}
-	s.snapshot.Store(next)
-	keys, cut := make([]revocation.Key, 0, len(ended)), map[revocation.Key]int64{}
-	for _, id := range ended {
-		keys = append(keys, serverKey(id))
+	s.snapshot.Store(next.Snapshot)
+	s.revoked.Settings(next.Revision, s.endStreams(next))
+	if refused != nil {
+		return &client.PartError{Err: refused} // it holds no revision back
 	}
-	for i, streams := range s.streams.end(keys...) {
-		cut[keys[i]] = streams
-	}
-	s.revoked.Settings(next.Revision, cut)
-	return refused
+	return nil
 }
 
 // networks are the ranges that upstreams may be in, by the newest settings.

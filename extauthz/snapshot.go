@@ -8,15 +8,18 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/arbiter-gateway/arbiter/extauthz/session"
 	"github.com/arbiter-gateway/arbiter/extauthz/upstream"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
+	"github.com/arbiter-gateway/arbiter/internal/mask"
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/token"
 	"github.com/arbiter-gateway/arbiter/policies"
+	"github.com/arbiter-gateway/arbiter/policies/record"
 )
 
 // Snapshot is everything that control pushed, at one revision. It is
@@ -39,6 +42,7 @@ type gateway struct {
 	session       time.Duration
 	streams       int
 	recordsNeeded bool
+	policy        policyHeaders
 }
 
 type keys struct {
@@ -50,6 +54,9 @@ type keys struct {
 type server struct {
 	id              identity.ServerID
 	seen            policies.Server // by policies
+	seenAs          uint64          // number of seen: no other record in no other process has it
+	record          atomic.Pointer[record.Server]
+	mask            *mask.Mask // of recorded argument values; nil: none is recorded
 	enabled         bool
 	mcp, rpc        *target
 	legacy, modern  bool
@@ -60,7 +67,10 @@ type server struct {
 	batches         bool
 	literalDenials  bool
 	headersRevision int64
-	stopped         int64 // revision at which it was last disabled
+	stopped         int64           // revision at which it was last disabled
+	denyChanged     bool            // changed tools may not be used
+	changed         map[string]bool // they, as far as control knows
+	listed          unchangedLists
 }
 
 // target is where a server's requests go.
@@ -114,16 +124,14 @@ type change struct {
 	removed string // id of a server that is gone
 }
 
-// with builds the next snapshot whole. Settings or keys that are wrong leave
-// everything as it is (no next); a server that is wrong accepts nothing in the
-// next snapshot, and the error names it. It also lists the servers that are
-// disabled, or were since: their streams have to end. Those of a deleted one
-// are ended, and counted, by its entry in the revocation log.
-func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.ServerID, refused error) {
+// with builds the next snapshot whole. Settings, keys or a policy that are wrong
+// leave everything as it is (no next); a server that is wrong accepts nothing in
+// the next snapshot, and the error names it.
+func (s *Snapshot) with(changes []change) (next *swap, refused error) {
 	var err error
-	next = &Snapshot{}
+	next = &swap{Snapshot: &Snapshot{}}
 	if s != nil {
-		*next = *s
+		*next.Snapshot = *s
 	}
 	var owned [256]bool
 	if !next.loaded {
@@ -141,18 +149,14 @@ func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.Serv
 		case c.keys != nil:
 			next.keys, err = parseKeys(c.keys)
 		case c.policy != nil:
-			next.policy, err = parsePolicy(c.policy)
+			err = next.decideBy(c.policy)
 		case c.server != nil:
 			srv, wrong := parseServer(c.server)
 			if srv == nil {
-				return nil, nil, wrong
+				return nil, wrong
 			}
 			refused = errors.Join(refused, wrong)
-			before := next.servers.find(srv.id)
-			next.servers.set(srv.id, srv, &owned)
-			if !srv.enabled || before != nil && before.stopped < srv.stopped {
-				ended = append(ended, srv.id)
-			}
+			next.replace(srv, &owned)
 		default:
 			var id identity.ServerID
 			if id, err = identity.ParseServerID(c.removed); err != nil {
@@ -162,10 +166,10 @@ func (s *Snapshot) with(changes []change) (next *Snapshot, ended []identity.Serv
 			next.servers.set(id, nil, &owned)
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	return next, ended, refused
+	return next, refused
 }
 
 func parseGateway(in *pb.Gateway) (*gateway, error) {
@@ -200,7 +204,8 @@ func parseGateway(in *pb.Gateway) (*gateway, error) {
 		own = append(own, listener)
 	}
 	out.networks = upstream.NewNetworks(allowed, own)
-	return out, nil
+	out.policy, err = newPolicyHeaders(in.GetPolicyRequestHeaders(), in.GetPolicyUpstreamHeaders())
+	return out, err
 }
 
 func parseKeys(in *pb.Keys) (*keys, error) {
@@ -262,9 +267,16 @@ func parseServerAs(id identity.ServerID, in *pb.Server) (*server, error) {
 		callLimit: time.Duration(in.GetCallLimitSeconds()) * time.Second,
 		batches:   in.GetBatches(), literalDenials: in.GetLiteralDenials(),
 		headersRevision: in.GetHeadersRevision(), stopped: in.GetStoppedRevision(),
+		mask: maskOf(in.GetRecordArguments()),
 	}
 	out.seen.ID, out.seen.Name, out.seen.Labels = id, in.GetName(), in.GetLabels()
 	out.seen.Grants, out.seen.Data = in.GetGrants(), in.GetPolicyData()
+	if out.denyChanged = in.GetDenyChangedTools(); len(in.GetChangedTools()) > 0 {
+		out.changed = make(map[string]bool, len(in.GetChangedTools()))
+		for _, name := range in.GetChangedTools() {
+			out.changed[name] = true
+		}
+	}
 	if out.maxBody <= 0 || out.callLimit <= 0 {
 		return nil, fmt.Errorf("a limit is missing: body %d bytes, call %v", out.maxBody, out.callLimit)
 	}

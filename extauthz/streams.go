@@ -1,6 +1,8 @@
 package extauthz
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,16 +13,24 @@ import (
 // streams is the index of live streams by everything that can end one, so that
 // cutting is a lookup.
 type streams struct {
-	mu    sync.Mutex // guards byKey
+	mu    sync.Mutex // guards the rest
 	byKey map[revocation.Key]map[*liveStream]struct{}
+	all   map[*liveStream]struct{}
 }
 
 // liveStream is a light handle on one answer that Envoy streams.
 type liveStream struct {
-	keys  []revocation.Key // the first one is the credential
-	end   func()           // tells Envoy to end it; once
-	ended chan struct{}    // closed: Envoy has let go of it
-	cut   bool             // counted as ended; streams.mu guards it
+	opened opened
+	keys   []revocation.Key // the first one is the credential
+	end    func()           // tells Envoy to end it; once
+	ended  chan struct{}    // closed: Envoy has let go of it
+	cut    bool             // counted as ended; streams.mu guards it
+}
+
+// opened is what a live stream was opened by, to be decided again.
+type opened struct {
+	server   identity.ServerID
+	question string // "": by upkeep, which no policy is asked about
 }
 
 func tokenKey(id string) revocation.Key {
@@ -37,14 +47,15 @@ func serverKey(id identity.ServerID) revocation.Key {
 const cutWait = 2 * time.Second
 
 func newStreams() *streams {
-	return &streams{byKey: map[revocation.Key]map[*liveStream]struct{}{}}
+	return &streams{byKey: map[revocation.Key]map[*liveStream]struct{}{}, all: map[*liveStream]struct{}{}}
 }
 
 // add registers a stream and says how many its credential has with it.
-func (s *streams) add(end func(), keys ...revocation.Key) (*liveStream, int) {
-	st := &liveStream{keys: keys, end: sync.OnceFunc(end), ended: make(chan struct{})}
+func (s *streams) add(end func(), by opened, keys ...revocation.Key) (*liveStream, int) {
+	st := &liveStream{opened: by, keys: keys, end: sync.OnceFunc(end), ended: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.all[st] = struct{}{}
 	for _, key := range keys {
 		if s.byKey[key] == nil {
 			s.byKey[key] = map[*liveStream]struct{}{}
@@ -58,6 +69,7 @@ func (s *streams) add(end func(), keys ...revocation.Key) (*liveStream, int) {
 func (s *streams) remove(st *liveStream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.all, st)
 	for _, key := range st.keys {
 		delete(s.byKey[key], st)
 		if len(s.byKey[key]) == 0 {
@@ -78,13 +90,25 @@ func (s *streams) count(key revocation.Key) int {
 func (s *streams) total() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := map[*liveStream]struct{}{}
-	for _, set := range s.byKey {
-		for st := range set {
-			all[st] = struct{}{}
-		}
+	return len(s.all)
+}
+
+// every is all live streams.
+func (s *streams) every() []*liveStream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.all))
+}
+
+// of is the live streams of these keys.
+func (s *streams) of(keys ...revocation.Key) []*liveStream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []*liveStream
+	for _, key := range keys {
+		found = slices.AppendSeq(found, maps.Keys(s.byKey[key]))
 	}
-	return len(all)
+	return found
 }
 
 // end cuts every stream of these keys, waits until Envoy has let go of them,
@@ -111,18 +135,23 @@ func (s *streams) end(keys ...revocation.Key) []int64 {
 	return counts
 }
 
-// endEvery cuts all streams.
-func (s *streams) endEvery() {
+// endThese cuts streams, waits until Envoy has let go of them, and says how many
+// of them nobody has counted yet.
+func (s *streams) endThese(found []*liveStream) (counted int64) {
 	s.mu.Lock()
-	var found []*liveStream
-	for _, set := range s.byKey {
-		for st := range set {
-			found = append(found, st)
+	for _, st := range found {
+		if !st.cut {
+			st.cut = true
+			counted++
 		}
 	}
 	s.mu.Unlock()
 	endAll(found)
+	return counted
 }
+
+// endEvery cuts all streams.
+func (s *streams) endEvery() { endAll(s.every()) }
 
 func endAll(found []*liveStream) {
 	for _, st := range found {

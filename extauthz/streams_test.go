@@ -16,7 +16,7 @@ func TestStreamsAreCountedOnce(t *testing.T) {
 	for range streams {
 		var st *liveStream
 		ended := make(chan struct{})
-		st, _ = s.add(func() { close(ended) }, tokenKey("t"), serverKey(server))
+		st, _ = s.add(func() { close(ended) }, opened{server: server}, tokenKey("t"), serverKey(server))
 		go func() {
 			<-ended
 			s.remove(st)

@@ -68,7 +68,7 @@ func TestCheckOverTheSocket(t *testing.T) {
 	work.Wait()
 	f.eventually("every request has its record", func() bool {
 		text := f.records.String()
-		return strings.Count(text, "\n") == 16*30 && strings.Count(text, `"request_id":"request-15-29"`) == 1
+		return strings.Count(text, "\n") == 16*30 && strings.Count(text, `"decision_id":"request-15-29"`) == 1
 	})
 }
 

@@ -5,7 +5,9 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
+	"io/fs"
 	"maps"
+	"path"
 	"slices"
 )
 
@@ -14,6 +16,35 @@ import (
 // for the path that they lie in.
 type Bundle struct {
 	Files map[string][]byte
+}
+
+// Most of what a bundle may hold.
+const (
+	BundleMost = 8 << 20 // bytes, unpacked
+	FilesMost  = 1000
+)
+
+// check refuses a bundle by its outside.
+func (b Bundle) check() error {
+	if len(b.Files) > FilesMost {
+		return refuse(".", 0, "%d files, at most %d are read", len(b.Files), FilesMost)
+	}
+	size := 0
+	for _, name := range slices.Sorted(maps.Keys(b.Files)) {
+		size += len(name) + len(b.Files[name])
+		switch base := path.Base(name); {
+		case !fs.ValidPath(name) || name == ".":
+			return refuse(name, 0, "this is not a relative path with slashes")
+		case name == decisionFile:
+			return refuse(name, 0, "this name is taken by the question that Arbiter asks")
+		case base == "data.yml":
+			return refuse(name, 0, "data is read from data.json and data.yaml")
+		}
+	}
+	if size > BundleMost {
+		return refuse(".", 0, "%d bytes, at most %d are read", size, BundleMost)
+	}
+	return nil
 }
 
 // Revision names exactly this source: 16 hexadecimal digits of a SHA-256 over

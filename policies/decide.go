@@ -7,75 +7,83 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/metrics"
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// Deadline is how long one question may take. An answer after it is none.
-const Deadline = 50 * time.Millisecond
-
-// traceDeadline is how long a question may take that is asked to be explained.
-const traceDeadline = 2 * time.Second
-
-// ErrDeadline says that a policy did not answer within Deadline.
-var ErrDeadline = errors.New("the policy did not answer within 50 ms")
-
 // Decide answers one question. Whatever is not a clear answer is an error: a
 // fault while evaluating, rules that contradict each other, a wrong type, no
-// answer within Deadline. An error is never a denial.
+// answer within Deadline. An error is never a denial, and never remembered. The
+// Decision may be another caller's too: do not change what it points to.
 func (p *Policy) Decide(ctx context.Context, in *Input) (Decision, error) {
-	answer, err := p.ask(ctx, in, nil)
-	if err != nil {
-		return Decision{}, fmt.Errorf("policy %s: %w", p.revision, err)
+	if err := ctx.Err(); err != nil {
+		return Decision{}, err
 	}
-	d, err := read(answer)
+	var k key
+	remember, err := in.key(&k, p.reads)
+	if err == nil && remember {
+		if d, found := p.cache.find(k.bytes()); found {
+			return d, nil
+		}
+	}
+	d, err := p.evaluate(ctx, in)
 	if err != nil {
-		return Decision{}, fmt.Errorf("policy %s: %w", p.revision, err)
+		return Decision{}, fmt.Errorf("policy %s: %w", p.revision, told(err))
+	}
+	if remember {
+		p.cache.keep(k.bytes(), d)
 	}
 	return d, nil
 }
 
-// ask evaluates data.arbiter.decision; tracer may be nil.
-func (p *Policy) ask(ctx context.Context, in *Input, tracer topdown.QueryTracer) (ast.Object, error) {
-	began, deadline := time.Now(), Deadline
-	if tracer != nil { // for people, who can wait
-		deadline = traceDeadline
+// evaluate asks the rules.
+func (p *Policy) evaluate(ctx context.Context, in *Input) (Decision, error) {
+	answer, err := p.run(ctx, in, p.question, p.within, nil)
+	if err != nil {
+		return Decision{}, err
 	}
+	return read(said(answer).member)
+}
+
+// ask evaluates data.arbiter.decision for people, who can wait; tracer sees the
+// steps, and may be nil.
+func (p *Policy) ask(ctx context.Context, in *Input, tracer topdown.QueryTracer) (ast.Object, error) {
+	answer, err := p.run(ctx, in, p.decision, patience, tracer)
+	if err != nil {
+		return nil, err
+	}
+	object, ok := answer["decision"].Value.(ast.Object)
+	if !ok {
+		return nil, errors.New("data.arbiter.decision is not an object")
+	}
+	return object, nil
+}
+
+// run evaluates a query that has one answer.
+func (p *Policy) run(ctx context.Context, in *Input, query ast.Body, within time.Duration, tracer topdown.QueryTracer) (topdown.QueryResult, error) {
 	input, err := in.term(&p.reads)
 	if err != nil {
 		return nil, fmt.Errorf("reading the input: %w", err)
 	}
-	cancel := topdown.NewCancel()
-	timer := time.AfterFunc(deadline, cancel.Cancel)
-	defer timer.Stop()
-
-	query := topdown.NewQuery(p.query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
-		WithInput(input).WithCancel(cancel).WithStrictBuiltinErrors(true).
+	end := newDeadline(within)
+	q := topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
+		WithInput(input).WithCancel(end).WithMetrics(metrics.NoOp()).WithStrictBuiltinErrors(true).
 		WithTime(in.Time).WithSeed(noRandom{})
-	if tracer != nil {
-		query = query.WithQueryTracer(tracer).WithIndexing(false).WithEarlyExit(false)
-	} else {
-		query = query.WithIndexing(true).WithEarlyExit(true)
+	if tracer != nil { // sees rules that an index or the first answer would spare
+		q = q.WithQueryTracer(tracer).WithIndexing(false).WithEarlyExit(false)
 	}
-	var answer ast.Value
-	err = query.Iter(ctx, func(found topdown.QueryResult) error {
-		for _, term := range found {
-			answer = term.Value
-		}
+	var answer topdown.QueryResult
+	err = q.Iter(ctx, func(found topdown.QueryResult) error {
+		answer = found
 		return nil
 	})
-	switch {
-	case topdown.IsCancel(err), time.Since(began) > deadline:
-		return nil, ErrDeadline
-	case err != nil:
-		return nil, err
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
+	if over := end.stop(ctx); over != nil {
+		return nil, over
 	}
-	object, ok := answer.(ast.Object)
-	if !ok {
-		return nil, errors.New("data.arbiter.decision is undefined")
+	if err == nil && answer == nil {
+		err = errors.New("data.arbiter.decision is undefined")
 	}
-	return object, nil
+	return answer, err
 }
 
 // noRandom is where nothing random comes from.

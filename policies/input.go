@@ -1,11 +1,9 @@
 package policies
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 )
@@ -53,17 +51,6 @@ type Certificate struct {
 	Issuer      string
 	URI         string // its SPIFFE ID
 	NotAfter    time.Time
-}
-
-// Server is what a policy sees of a server. It is immutable.
-type Server struct {
-	ID     identity.ServerID
-	Name   string
-	Labels map[string]string
-	Grants jsontext.Value // an array of grants as control checked it; nil: absent
-	Data   jsontext.Value // an object of the operator's own; nil: absent
-
-	term atomic.Pointer[ast.Term] // made when it is first asked for
 }
 
 // Call is one message. Only what the method has is there.

@@ -1,32 +1,36 @@
 package policies
 
-import (
-	"github.com/open-policy-agent/opa/v1/ast"
-)
+import "github.com/open-policy-agent/opa/v1/ast"
 
 // Reads says which parts of the input a policy can read at all, whatever it is
-// asked: what is false here changes no decision.
+// asked: what is false here changes no decision. The compiled modules say it;
+// what cannot be told counts as read.
 type Reads struct {
 	Time      bool // the decision can change while everything else stays
 	Arguments bool // values of call.arguments or call.params
 	Request   bool // anything of the HTTP request
+
+	parts part
 }
 
-// readsOf finds them in the compiled modules: each reference into input counts
-// as far as its path is constant, and from there on for everything below.
+// readsOf finds them: each reference into input counts as far as its path is
+// constant, and from there on for everything below. Imports, aliases and what
+// is handed to a function are references too once they are compiled. Data
+// cannot read, and no built-in function sees the input unless it is handed over.
 func readsOf(compiler *ast.Compiler) Reads {
-	var reads Reads
+	var parts part
 	for _, module := range compiler.Modules {
 		ast.WalkRefs(module, func(ref ast.Ref) bool {
 			if ref.HasPrefix(ast.InputRootRef) {
-				reads.note(constantPath(ref[1:]))
+				parts |= partsAt(constantPath(ref[1:]))
 			}
 			return false
 		})
 	}
-	return reads
+	return Reads{Time: parts.has(partTime), Arguments: parts.has(partArguments | partParams), Request: parts.has(partRequest), parts: parts}
 }
 
+// constantPath is how far a reference goes on whatever the input is.
 func constantPath(ref ast.Ref) []string {
 	var path []string
 	for _, part := range ref {
@@ -37,22 +41,4 @@ func constantPath(ref ast.Ref) []string {
 		path = append(path, string(text))
 	}
 	return path
-}
-
-// note adds one path; a path reads everything below its end.
-func (r *Reads) note(path []string) {
-	covers := func(want ...string) bool {
-		for i, part := range want {
-			if i == len(path) {
-				return true
-			}
-			if path[i] != part {
-				return false
-			}
-		}
-		return true
-	}
-	r.Time = r.Time || covers("time")
-	r.Request = r.Request || covers("request")
-	r.Arguments = r.Arguments || covers("call", "arguments") || covers("call", "params")
 }

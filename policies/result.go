@@ -16,7 +16,7 @@ type Decision struct {
 	Hide    bool     // the caller may not even know that there is such a thing
 	Scopes  []string // that would have helped, sorted
 	Headers []Header // for the upstream, sorted by name
-	Limits  []Limit
+	Limits  []Limit  // of which each holds
 }
 
 // Denial is one reason.
@@ -47,27 +47,35 @@ const (
 	limitsMost  = 8
 )
 
+// answer is what the rules said, by name: a value, or nil.
+type answer func(name string) ast.Value
+
+// answerOf is that of data.arbiter.decision.
+func answerOf(o ast.Object) answer {
+	return func(name string) ast.Value { return member(o, name) }
+}
+
 // read judges what the rules said. It allows when allow is true and nothing is
 // denied; everything of a wrong type is an error.
-func read(answer ast.Object) (Decision, error) {
+func read(answer answer) (Decision, error) {
 	var d Decision
-	allow, err := truth(answer, "allow")
+	allow, err := truth("allow", answer("allow"))
 	if err != nil {
 		return Decision{}, err
 	}
-	if d.Hide, err = truth(answer, "hide"); err != nil {
+	if d.Hide, err = truth("hide", answer("hide")); err != nil {
 		return Decision{}, err
 	}
-	if d.Denials, err = denials(answer); err != nil {
+	if d.Denials, err = denials(answer("deny")); err != nil {
 		return Decision{}, err
 	}
-	if d.Scopes, err = scopes(answer); err != nil {
+	if d.Scopes, err = scopes(answer("scopes_needed")); err != nil {
 		return Decision{}, err
 	}
-	if d.Headers, err = headers(answer); err != nil {
+	if d.Headers, err = headers(answer("headers")); err != nil {
 		return Decision{}, err
 	}
-	if d.Limits, err = limits(answer); err != nil {
+	if d.Limits, err = limits(answer("limits")); err != nil {
 		return Decision{}, err
 	}
 	if !allow && len(d.Denials) == 0 {
@@ -89,8 +97,7 @@ func wrong(name string, value ast.Value, want string) error {
 	return fmt.Errorf("%s is %s instead of %s", name, ast.ValueName(value), want)
 }
 
-func truth(o ast.Object, name string) (bool, error) {
-	value := member(o, name)
+func truth(name string, value ast.Value) (bool, error) {
 	if value == nil {
 		return false, nil
 	}
@@ -102,9 +109,9 @@ func truth(o ast.Object, name string) (bool, error) {
 }
 
 // collection reads a set, in its order, or an array.
-func collection(o ast.Object, name string, most int) ([]*ast.Term, error) {
+func collection(name string, value ast.Value, most int) ([]*ast.Term, error) {
 	var items []*ast.Term
-	switch value := member(o, name).(type) {
+	switch value := value.(type) {
 	case nil:
 	case ast.Set:
 		items = value.Slice()
@@ -124,8 +131,8 @@ func text(o ast.Object, name string) (string, bool) {
 	return string(s), ok
 }
 
-func denials(o ast.Object) ([]Denial, error) {
-	items, err := collection(o, "deny", denialsMost)
+func denials(value ast.Value) ([]Denial, error) {
+	items, err := collection("deny", value, denialsMost)
 	if err != nil {
 		return nil, err
 	}
@@ -137,8 +144,8 @@ func denials(o ast.Object) ([]Denial, error) {
 		}
 		code, isText := text(one, "code")
 		message, both := text(one, "message")
-		if !isText || !both || one.Len() != 2 || !isCode(code) {
-			return nil, errors.New(`an item of deny is not like {"code": "too_late", "message": "a sentence"}, its code of a to z, 0 to 9 and _`)
+		if !isText || !both || one.Len() != 2 || !isCode(code) || message == "" {
+			return nil, errors.New(`an item of deny is not like {"code": "too_late", "message": "a sentence"}, its code of at most 64 of a to z, 0 to 9 and _`)
 		}
 		out = append(out, Denial{Code: code, Text: printable(message)})
 	}
@@ -168,8 +175,8 @@ func printable(s string) string {
 	return string(out)
 }
 
-func scopes(o ast.Object) ([]string, error) {
-	items, err := collection(o, "scopes_needed", scopesMost)
+func scopes(value ast.Value) ([]string, error) {
+	items, err := collection("scopes_needed", value, scopesMost)
 	if err != nil {
 		return nil, err
 	}
@@ -182,90 +189,5 @@ func scopes(o ast.Object) ([]string, error) {
 		out = append(out, printable(string(scope)))
 	}
 	slices.Sort(out)
-	return out, nil
-}
-
-func headers(o ast.Object) ([]Header, error) {
-	value := member(o, "headers")
-	if value == nil {
-		return nil, nil
-	}
-	object, ok := value.(ast.Object)
-	if !ok {
-		return nil, wrong("headers", value, "an object of strings")
-	}
-	if object.Len() > headersMost {
-		return nil, fmt.Errorf("headers has %d members, at most %d are taken", object.Len(), headersMost)
-	}
-	var out []Header
-	err := object.Iter(func(name, value *ast.Term) error {
-		n, isText := name.Value.(ast.String)
-		v, both := value.Value.(ast.String)
-		if !isText || !both || !isHeaderName(string(n)) || !isHeaderValue(string(v)) {
-			return errors.New("a member of headers is not a header: a name in lower case and a value of at most 1024 bytes of printable ASCII")
-		}
-		out = append(out, Header{Name: string(n), Value: string(v)})
-		return nil
-	})
-	slices.SortFunc(out, func(a, b Header) int { return strings.Compare(a.Name, b.Name) })
-	return out, err
-}
-
-func isHeaderName(s string) bool {
-	return s != "" && len(s) <= 128 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
-}
-
-func isHeaderValue(s string) bool {
-	return s != "" && len(s) <= headerMost && strings.TrimSpace(s) == s &&
-		strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) < 0
-}
-
-func limits(o ast.Object) ([]Limit, error) {
-	items, err := collection(o, "limits", limitsMost)
-	if err != nil {
-		return nil, err
-	}
-	var out []Limit
-	for _, item := range items {
-		one, ok := item.Value.(ast.Object)
-		if !ok {
-			return nil, wrong("an item of limits", item.Value, `an object like {"by": ["principal"], "rate": 0.5, "burst": 5}`)
-		}
-		limit, err := limitOf(one)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, limit)
-	}
-	return out, nil
-}
-
-func limitOf(o ast.Object) (Limit, error) {
-	var out Limit
-	by, err := collection(o, "by", 3)
-	if err != nil {
-		return out, err
-	}
-	for _, item := range by {
-		name, _ := item.Value.(ast.String)
-		if !slices.Contains([]string{"principal", "server", "tool"}, string(name)) {
-			return out, errors.New("a limit's by holds something else than principal, server and tool")
-		}
-		out.By = append(out.By, string(name))
-	}
-	slices.Sort(out.By)
-	out.By = slices.Compact(out.By)
-	rate, isRate := member(o, "rate").(ast.Number)
-	burst, isBurst := member(o, "burst").(ast.Number)
-	if !isRate || !isBurst || o.Len() != 3 || len(out.By) == 0 {
-		return out, errors.New(`a limit is not like {"by": ["principal"], "rate": 0.5, "burst": 5}`)
-	}
-	var fits bool
-	if out.Rate, fits = rate.Float64(); !fits || out.Rate <= 0 || out.Rate > 1e6 {
-		return out, errors.New("a limit's rate is not a number above 0, per second, up to 1000000")
-	}
-	if out.Burst, fits = burst.Int(); !fits || out.Burst < 1 || out.Burst > 1e6 {
-		return out, errors.New("a limit's burst is not a whole number from 1 to 1000000")
-	}
 	return out, nil
 }

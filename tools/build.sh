@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the developer tools that go.mod here pins, once, and prints the
+# Builds the developer tools that the go.mods here pin, once, and prints the
 # directory they are in: $XDG_CACHE_HOME/arbiter/tools-<hash>. When it is there
 # already nothing is built or fetched. The first time takes minutes.
 #
@@ -15,7 +15,7 @@ fingerprint() {
 	if command -v sha256sum >/dev/null; then sum=sha256sum; else sum="shasum -a 256"; fi
 	{
 		go version
-		cat go.mod go.sum build.sh
+		cat go.mod go.sum regal/go.mod regal/go.sum build.sh
 	} | $sum | cut -c 1-16
 }
 
@@ -30,12 +30,13 @@ mkdir -p "$cache"
 work=$(mktemp -d "$target.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
-echo "tools: building golangci-lint, gofumpt and the protobuf generators" >&2
+echo "tools: building golangci-lint, gofumpt, regal and the protobuf generators" >&2
 go build -trimpath -buildvcs=false -o "$work/" \
 	github.com/golangci/golangci-lint/v2/cmd/golangci-lint \
 	mvdan.cc/gofumpt \
 	google.golang.org/protobuf/cmd/protoc-gen-go \
 	google.golang.org/grpc/cmd/protoc-gen-go-grpc >&2
+go -C regal build -trimpath -buildvcs=false -o "$work/" github.com/open-policy-agent/regal >&2
 
 # Whole or not at all: a second run at the same time finds the first one's.
 mv "$work" "$target" 2>/dev/null || [ -d "$target" ]

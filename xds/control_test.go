@@ -71,6 +71,8 @@ type replica struct {
 	has     map[string]string // "type name" to version
 	updates []client.Update
 	refuse  error
+	only    string // the type that is refused; "": all
+	newest  int64  // of all updates, refused or not
 	changed chan struct{}
 }
 
@@ -113,7 +115,8 @@ func said(r client.Resource) string {
 func (r *replica) apply(u client.Update) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.refuse != nil && len(u.Changed) > 0 {
+	r.newest = max(r.newest, u.Revision)
+	if r.refuse != nil && len(u.Changed) > 0 && (r.only == "" || r.only == u.Type) {
 		return r.refuse
 	}
 	for _, resource := range u.Changed {
@@ -132,6 +135,19 @@ func (r *replica) setRefusal(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refuse = err
+}
+
+func (r *replica) refuseOnly(typeURL string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.only = typeURL
+}
+
+// told is the newest revision that came with an update.
+func (r *replica) told() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.newest
 }
 
 // take returns the updates since the last call.

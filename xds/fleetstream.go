@@ -106,7 +106,7 @@ func (s *fleetStream) subscribe(r *discoveryv3.DeltaDiscoveryRequest) error {
 	}
 	s.subscribed[typeURL] = true
 	d, revision, _ := s.fleet.differences(typeURL, r.GetInitialResourceVersions())
-	return s.send(d, revision)
+	return s.send(d, revision, true)
 }
 
 // follow sends what changed since the cursor, and what was refused before. A
@@ -124,8 +124,9 @@ func (s *fleetStream) follow(n news) error {
 				names[name] = struct{}{}
 			}
 		}
-		for _, d := range s.fleet.look(names) {
-			if err := s.send(d, n.revision); err != nil {
+		all := s.fleet.look(names)
+		for i, d := range all {
+			if err := s.send(d, n.revision, i == len(all)-1); err != nil {
 				return err
 			}
 		}
@@ -134,13 +135,14 @@ func (s *fleetStream) follow(n news) error {
 	return nil
 }
 
-// send cuts a difference into messages. The last one carries the revision as
-// system_version_info, those before it "".
-func (s *fleetStream) send(d delta, revision int64) error {
+// send cuts a difference into messages. The last one of the last difference of a
+// revision carries it as system_version_info, those before it "": a replica that
+// has taken it has taken all.
+func (s *fleetStream) send(d delta, revision int64, last bool) error {
 	for {
 		r, names := d.next()
 		done := len(d.changed) == 0 && len(d.removed) == 0
-		if done {
+		if done && last {
 			r.SystemVersionInfo = strconv.FormatInt(revision, 10)
 		}
 		s.nonces++
@@ -197,7 +199,11 @@ func (s *fleetStream) answered(r *discoveryv3.DeltaDiscoveryRequest) {
 			s.refused[name] = struct{}{}
 		}
 		s.log.Error("extauthz refused a change", "type", r.GetTypeUrl(), "reason", refusal.GetMessage())
-		s.replicas.edit(func() { s.me.refused, s.me.refusedAt = refusal.GetMessage(), max(batch.of, s.reached) })
+		part := refusal.GetCode() == int32(codes.DataLoss)
+		s.replicas.edit(func() {
+			s.me.refused, s.me.refusedAt = refusal.GetMessage(), max(batch.of, s.reached)
+			s.me.behind = s.me.behind || !part
+		})
 	}
 	s.confirm()
 }
@@ -213,5 +219,7 @@ func (s *fleetStream) confirm() {
 	if revision == 0 || len(s.refused) > 0 {
 		return
 	}
-	s.replicas.edit(func() { s.me.revision, s.me.refused = max(s.me.revision, revision), "" })
+	s.replicas.edit(func() {
+		s.me.revision, s.me.refused, s.me.behind = max(s.me.revision, revision), "", false
+	})
 }

@@ -19,19 +19,21 @@ const (
 	markNone  = "none" // the same, and a bare 202 is plain too: no answer is due
 	markSeal  = "seal" // put a sealed session id on the answer to initialize
 	markAll   = "all"  // see every answer
+	markList  = "list" // the same: it may hold a list
 )
 
 // guardGate runs Guard for the answers that need it. It matches on Check's
 // mark, which no header mutation can remove; only with a mark, so that denials
 // and failures of Check do not visit Guard:
 //
-//	mark is seal or all, or
+//	mark is seal, all or list, or
 //	mark is 0 and the answer is not plain, or
 //	mark is none and the answer is neither plain nor a bare 202
 func guardGate(s State) *matchingv3.ExtensionWithMatcher {
 	gate := anyOf(
 		mark(markSeal),
 		mark(markAll),
+		mark(markList),
 		allOf(mark(markPlain), not(plainAnswer())),
 		allOf(mark(markNone), not(plainAnswer()), not(bareAccepted())),
 	)

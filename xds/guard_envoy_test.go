@@ -98,6 +98,8 @@ func TestEnvoyGate(t *testing.T) {
 		{"seal", 200, json, true},
 		{"all", 200, json, true},
 		{"all", 500, json, true},
+		{"list", 200, json, true},
+		{"list", 500, json, true},
 	}
 	for _, test := range tests {
 		t.Run(fmt.Sprintf("%s %d %s", test.mark, test.status, test.kind), func(t *testing.T) {
@@ -144,7 +146,7 @@ func TestEnvoyDropsUpstreamSessionIDs(t *testing.T) {
 		w.Header().Set("Mcp-Session-Id", "theirs")
 		answerJSON(`{}`)(w, nil)
 	})
-	for mark, want := range map[string]string{"0": "", "none": "", "all": "", "seal": "theirs"} {
+	for mark, want := range map[string]string{"0": "", "none": "", "all": "", "list": "", "seal": "theirs"} {
 		to := toURL(up.URL)
 		to.mark = mark
 		server := g.route(to)

@@ -45,6 +45,7 @@ type replica struct {
 	revision  int64
 	refused   string
 	refusedAt int64 // newest revision that the refusal holds back
+	behind    bool  // it runs what it had before, as a whole: no part of what was refused
 
 	// Of an Envoy.
 	caches *envoyCaches                            // of its place; nil of an extauthz
@@ -169,6 +170,22 @@ func (s *Server) Applied(ctx context.Context, revision int64) error {
 			return fmt.Errorf("waiting for %s: %w", strings.Join(missing, ", "), ctx.Err())
 		}
 	}
+}
+
+// Refusals says which connected extauthz have refused a revision, or what came
+// before it, and run the settings that they had: why, by node. The channel is
+// closed when that may have changed.
+func (s *Server) Refusals(revision int64) (by map[string]string, changed <-chan struct{}) {
+	r := s.replicas
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	by = map[string]string{}
+	for me := range r.live {
+		if me.role == RoleExtauthz && me.behind && me.refusedAt >= revision {
+			by[me.node] = me.refused
+		}
+	}
+	return by, r.changed
 }
 
 func (r *replicas) missing(revision int64) ([]string, <-chan struct{}, error) {

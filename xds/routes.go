@@ -97,7 +97,7 @@ func present(key string) *matcherv3.MetadataMatcher {
 func marked() *matcherv3.MetadataMatcher {
 	return checkMetadata(markKey, &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_OrMatch{
 		OrMatch: &matcherv3.OrMatcher{ValueMatchers: []*matcherv3.ValueMatcher{
-			exactly(markPlain), exactly(markNone), exactly(markSeal), exactly(markAll),
+			exactly(markPlain), exactly(markNone), exactly(markSeal), exactly(markAll), exactly(markList),
 		}},
 	}})
 }

@@ -14,7 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/arbiter-gateway/arbiter/control/api"
+	"github.com/arbiter-gateway/arbiter/control/policy"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/store"
 	"github.com/arbiter-gateway/arbiter/internal/token"
@@ -40,6 +43,9 @@ type shell struct {
 	status api.Status
 	log    *bytes.Buffer
 	envoy  func() (string, string, error)
+
+	source   policy.Source // nil: policies come over the API
+	policies *policy.Keeper
 }
 
 // newShell makes the data directory; serve starts the API.
@@ -64,10 +70,17 @@ func (s *shell) serve() *shell {
 		s.t.Fatal(err)
 	}
 	s.store = opened
+	log := slog.New(slog.NewTextHandler(s.log, nil))
+	s.policies, err = policy.New(s.t.Context(), policy.Config{
+		Store: opened, Source: s.source, Registry: prometheus.NewRegistry(), Log: log, Now: func() time.Time { return cliTime },
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	handler, err := api.New(api.Config{
-		Store: opened, Fleet: s.fleet, TokenMAC: token.MACKey{1},
+		Store: opened, Fleet: s.fleet, Policies: s.policies, TokenMAC: token.MACKey{1},
 		Status: func(context.Context) (api.Status, error) { return s.status, nil },
-		Log:    slog.New(slog.NewTextHandler(s.log, nil)), Now: func() time.Time { return cliTime },
+		Log:    log, Now: func() time.Time { return cliTime },
 	})
 	if err != nil {
 		s.t.Fatal(err)

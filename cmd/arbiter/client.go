@@ -25,7 +25,7 @@ const (
 	// A delete answers at the latest when the longest lease has run out, one of
 	// an earlier control before it.
 	clientTimeout = 3 * time.Minute
-	maxAnswer     = 16 << 20 // bytes
+	maxAnswer     = 64 << 20 // bytes: a page of servers with all that they may hold, or a policy's files
 	maxSocketPath = 107      // bytes; sun_path of unix(7) without its NUL
 )
 

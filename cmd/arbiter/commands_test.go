@@ -187,14 +187,14 @@ func TestNotAppliedIsSaid(t *testing.T) {
 	}
 }
 
-func TestExplain(t *testing.T) {
+func TestExplainShowsTheRecord(t *testing.T) {
 	s := newShell(t).serve()
-	record := `{"request_id":"r-1","outcome":"deny","calls":[{"method":"tools/call","tool":"a\u001b[2J"}],"status":200,"principal":{"id":"x"}}`
-	if err := s.store.AddDecisions(t.Context(), []store.DecisionRecord{{RequestID: "r-1", Time: cliTime, JSON: []byte(record)}}); err != nil {
+	record := `{"decision_id":"r-1","outcome":"deny","calls":[{"method":"tools/call","tool":"a\u001b[2J"}],"status":200,"principal":{"id":"x"}}`
+	if err := s.store.AddDecisions(t.Context(), []store.Decision{{ID: "r-1", Time: cliTime, JSON: []byte(record)}}); err != nil {
 		t.Fatal(err)
 	}
-	s.run("explain", "r-1").ok("request id", "r-1", "outcome", "deny", "calls.0.method", "tools/call", `a\x1b[2J`, "status", "200", "principal.id")
-	if got := s.run("explain", "r-1", "--json"); got.ok().stdout != record+"\n" {
+	s.run("explain", "r-1", "--record").ok("decision id", "r-1", "outcome", "deny", "calls.0.method", "tools/call", `a\x1b[2J`, "status", "200", "principal.id")
+	if got := s.run("explain", "r-1", "--record", "--json"); got.ok().stdout != record+"\n" {
 		t.Errorf("printed %s", got.stdout)
 	}
 }

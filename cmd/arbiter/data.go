@@ -22,6 +22,8 @@ const (
 	demoHeaderFile   = "demo.header"     // Authorization of the demo token, for curl -H @FILE
 	decisionsFile    = "decisions.jsonl" // decision records
 	seenFile         = "seen.json"       // how far an extauthz has followed the revocation log
+	policyDirectory  = "policy"          // whose policy decides under arbiter up
+	standardFile     = "policy.standard" // revision of the standard policy that was written there
 	xdsSocket        = "run/xds.sock"
 	extauthzSocket   = "run/extauthz.sock"
 	extauthzAdmin    = "run/extauthz-admin.sock" // health and metrics of an extauthz process

@@ -98,6 +98,7 @@ func checks() (always, answering []check) {
 		{"envoy", checkEnvoy},
 		{"port", checkPort},
 		{"certificates", checkCertificates},
+		{"policy", checkPolicy},
 		{"replicas", checkReplicas},
 		{"control", checkControl},
 	}
@@ -288,6 +289,26 @@ func checkCertificates(at *patient) (string, error) {
 		good = append(good, fmt.Sprintf("%s until %s", c.Name, when(c.NotAfter, "")))
 	}
 	return strings.Join(good, ", "), nil
+}
+
+// checkPolicy: what is refused changes nothing, so nobody else would notice.
+func checkPolicy(at *patient) (string, error) {
+	c, err := at.p.client()
+	if err != nil {
+		return "", err
+	}
+	deciding, _, err := ask[api.Policy](c, http.MethodGet, "/policy", nil)
+	if err != nil {
+		return "", err
+	}
+	if r := deciding.Refused; r != nil && len(r.Faults) > 0 {
+		text := r.Faults[0].String()
+		if more := len(r.Faults) - 1; more > 0 {
+			text += fmt.Sprintf(" (and %d more: `arbiter policy show`)", more)
+		}
+		return "", fmt.Errorf("what %s offers is refused, and %s goes on deciding: %s", r.Origin, deciding.Revision, text)
+	}
+	return fmt.Sprintf("%s, %s, since %s", deciding.Revision, deciding.Origin, when(deciding.AcceptedAt, "")), nil
 }
 
 func checkReplicas(at *patient) (string, error) {

@@ -35,6 +35,7 @@ type commands struct {
 
 	Server  serverCmd  `cmd:"" help:"Add, show and change the MCP servers behind the gateway."`
 	Token   tokenCmd   `cmd:"" help:"Create, list and delete access tokens."`
+	Policy  policyCmd  `cmd:"" help:"Check, test and try the rules that say who may do what."`
 	Explain explainCmd `cmd:"" help:"Say why a request was allowed or denied."`
 	Store   storeCmd   `cmd:"" help:"Look after the database."`
 	Doctor  doctorCmd  `cmd:"" help:"Check that everything is there, connected and in time."`

@@ -19,6 +19,16 @@ func (p *program) printLine(line string) error {
 	return err
 }
 
+// printLines prints lines one below the other.
+func (p *program) printLines(lines []string) error {
+	for _, line := range lines {
+		if err := p.printLine(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // printRaw prints an answer of the API as it came.
 func (p *program) printRaw(body []byte) error {
 	_, err := fmt.Fprintln(p.stdout, strings.TrimRight(string(body), "\n"))

@@ -116,6 +116,9 @@ func (r *roles) control(own *extauthz.Server, envoyVersion string) (*control.Con
 		return nil, err
 	}
 	cfg.Gateway = r.gateway()
+	if cfg.Policies, err = r.policySource(own != nil); err != nil {
+		return nil, err
+	}
 	if cfg.XDS, err = r.p.listenUnix(xdsSocket); err != nil {
 		return nil, err
 	}
@@ -171,6 +174,7 @@ func (r *roles) gateway() control.Gateway {
 		BaseURL: s.BaseURL, Hosts: s.Hosts, UpstreamNetworks: s.UpstreamNetworks,
 		OwnListeners: []netip.AddrPort{s.Listen}, Session: s.Session,
 		StreamsPerCredential: s.StreamsPerCredential, RecordsRequired: s.RecordsRequired,
+		PolicyRequestHeaders: s.Policy.RequestHeaders, PolicyUpstreamHeaders: s.Policy.UpstreamHeaders,
 	}
 }
 

@@ -14,13 +14,15 @@ import (
 )
 
 type serverCmd struct {
-	Add     serverAddCmd     `cmd:"" help:"Put a server behind the gateway."`
-	List    serverListCmd    `cmd:"" help:"List all servers."`
-	Show    serverShowCmd    `cmd:"" help:"Show one server."`
-	Update  serverUpdateCmd  `cmd:"" help:"Change a server; what is not given stays, an empty value takes back what was set."`
-	Disable serverDisableCmd `cmd:"" help:"Refuse all calls to a server and cut its streams."`
-	Enable  serverEnableCmd  `cmd:"" help:"Allow calls to a server again."`
-	Delete  serverDeleteCmd  `cmd:"" help:"Delete a server and all of its credentials."`
+	Add          serverAddCmd          `cmd:"" help:"Put a server behind the gateway."`
+	List         serverListCmd         `cmd:"" help:"List all servers."`
+	Show         serverShowCmd         `cmd:"" help:"Show one server."`
+	Update       serverUpdateCmd       `cmd:"" help:"Change a server; what is not given stays, an empty value takes back what was set."`
+	Tools        serverToolsCmd        `cmd:"" help:"List the tools that a server has listed, and which have changed since."`
+	ApproveTools serverApproveToolsCmd `cmd:"" help:"Approve changed tools as they were listed last."`
+	Disable      serverDisableCmd      `cmd:"" help:"Refuse all calls to a server and cut its streams."`
+	Enable       serverEnableCmd       `cmd:"" help:"Allow calls to a server again."`
+	Delete       serverDeleteCmd       `cmd:"" help:"Delete a server and all of its credentials."`
 }
 
 // serverArg names one server.
@@ -236,6 +238,9 @@ func (p *program) printServer(c *client, s api.Server) error {
 		[]string{"call limit", (time.Duration(s.Limits.CallLimitSeconds) * time.Second).String()},
 		[]string{"batches", strconv.FormatBool(s.Batches)},
 		[]string{"denials", s.Denials},
+	)
+	rows = append(rows, policyRows(s)...)
+	rows = append(rows,
 		[]string{"created", when(s.CreatedAt, "")},
 		[]string{"updated", when(s.UpdatedAt, "") + " (revision " + strconv.FormatInt(s.Revision, 10) + ")"},
 	)

@@ -24,6 +24,8 @@ type serverFlags struct {
 	CallLimit *time.Duration    `placeholder:"TIME" help:"Longest call, as 90s, 10m, 1h."`
 	Denials   *string           `placeholder:"FORM" help:"How denials look on /mcp: mcp (keeps sessions alive) or http."`
 	Batches   *bool             `negatable:"" help:"Allow JSON-RPC batches in sessions of 2025-03-26."`
+
+	policyFlags
 }
 
 type header struct {
@@ -56,7 +58,7 @@ func (f *serverFlags) fields(p *program) (map[string]any, error) {
 		}
 		out["labels"] = labels
 	}
-	return out, errors.Join(f.limits(out), f.files(p, out))
+	return out, errors.Join(f.limits(out), f.files(p, out), f.policyFlags.fields(p, out))
 }
 
 func (f *serverFlags) limits(out map[string]any) error {

@@ -34,6 +34,7 @@ type settings struct {
 	StreamsPerCredential int
 	StreamMost           time.Duration
 	RecordsRequired      bool
+	Policy               policySettings
 	EnvoyConcurrency     int // 0: one thread per CPU
 	Profile              bool
 	LogLevel             slog.Level
@@ -50,7 +51,7 @@ type setting struct {
 var notSettings = []string{"ARBITER_DATA", "ARBITER_CONFIG", "ARBITER_ENVOY", "ARBITER_INSTANCE", "ARBITER_URL"}
 
 func (s *settings) table() []setting {
-	return []setting{
+	return append([]setting{
 		{"listen", "ip:port that Envoy listens on", func(t string) error { return s.setListen(t) }},
 		{"base_url", "public origin; follows listen unless set", func(t string) error { s.BaseURL = t; return checkBaseURL(t) }},
 		{"hosts", "further Host values that are accepted", func(t string) error { s.Hosts = list(t); return nil }},
@@ -74,7 +75,7 @@ func (s *settings) table() []setting {
 			return err
 		}},
 		{"log_level", "debug, info, warn or error", func(t string) error { return s.LogLevel.UnmarshalText([]byte(t)) }},
-	}
+	}, s.Policy.table()...)
 }
 
 // settingsHelp lists every key, for the help of the commands that take them.
@@ -115,7 +116,7 @@ func readSettings(file string, environ []string) (*settings, error) {
 	if (s.TLSCert == "") != (s.TLSKey == "") {
 		return nil, errors.New("configuration: tls_cert and tls_key go together: set both or neither")
 	}
-	return s, nil
+	return s, s.Policy.check()
 }
 
 func readFile(file string, table []setting) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -27,8 +26,7 @@ func (r *roles) welcome(ctx context.Context, tools *demo.Server) error {
 		return nil //nolint:nilerr // told to stop
 	}
 	if tools == nil {
-		_, err := fmt.Fprintf(r.p.stdout, "\nArbiter is ready at %s\n\nCtrl-C ends it.\n", r.settings.BaseURL)
-		return err
+		return r.ready()
 	}
 	c, err := r.p.client()
 	if err != nil {
@@ -38,8 +36,7 @@ func (r *roles) welcome(ctx context.Context, tools *demo.Server) error {
 	id, err := registerDemo(c, tools)
 	if errors.Is(err, errForeignDemo) {
 		r.slog.Warn("the demo server is not registered", "reason", err)
-		_, err = fmt.Fprintf(r.p.stdout, "\nArbiter is ready at %s\n\nCtrl-C ends it.\n", r.settings.BaseURL)
-		return err
+		return r.ready()
 	}
 	if err != nil {
 		return fmt.Errorf("registering the demo server: %w", err)
@@ -52,6 +49,12 @@ func (r *roles) welcome(ctx context.Context, tools *demo.Server) error {
 		return err
 	}
 	_, err = fmt.Fprint(r.p.stdout, r.readyBlock(id))
+	return err
+}
+
+// ready is what is printed where there is no demo server.
+func (r *roles) ready() error {
+	_, err := fmt.Fprintf(r.p.stdout, "\nArbiter is ready at %s\n\n  policy     %s\n\nCtrl-C ends it.\n", r.settings.BaseURL, r.policyFrom())
 	return err
 }
 
@@ -104,16 +107,10 @@ func renewDemoToken(c *client, server string) (secret.Text, error) {
 
 // writeHeader keeps the token where curl reads it, for this user only.
 func (p *program) writeHeader(value secret.Text) error {
-	draft, err := os.CreateTemp(p.data, ".draft-*") // mode 0600
-	if err != nil {
+	if err := p.writeFile(demoHeaderFile, []byte("Authorization: Bearer "+value.Reveal()+"\n")); err != nil {
 		return fmt.Errorf("keeping the demo token: %w", err)
 	}
-	defer func() { _ = os.Remove(draft.Name()) }() // gone after the rename
-	_, err = draft.WriteString("Authorization: Bearer " + value.Reveal() + "\n")
-	if err = errors.Join(err, draft.Close()); err != nil {
-		return fmt.Errorf("keeping the demo token: %w", err)
-	}
-	return os.Rename(draft.Name(), p.file(demoHeaderFile))
+	return nil
 }
 
 func (r *roles) readyBlock(id string) string {
@@ -129,6 +126,7 @@ Arbiter is ready.
 
   base URL   %s
   CA file    %s
+  policy     %s
 
 Call a tool on /rpc, one POST and one JSON answer:
 
@@ -139,5 +137,5 @@ Open a session on /mcp and list the tools in it:
   SESSION=$(%s -o /dev/null -D - -H 'Accept: application/json, text/event-stream' -d '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"curl","version":"1"}}}' %s/mcp | sed -n 's/^mcp-session-id: *//Ip' | tr -d '\r') && %s -H 'Accept: application/json, text/event-stream' -H "Mcp-Session-Id: $SESSION" -d '{"jsonrpc":"2.0","id":2,"method":"tools/list"}' %s/mcp
 
 Ctrl-C ends it.
-`, r.settings.BaseURL, ca, curl, at, curl, at, curl, at)
+`, r.settings.BaseURL, ca, r.policyFrom(), curl, at, curl, at, curl, at)
 }

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arbiter-gateway/arbiter/control/policy"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/store"
 	"github.com/arbiter-gateway/arbiter/internal/token"
@@ -39,6 +40,7 @@ type Fleet interface {
 type Config struct {
 	Store    *store.Store
 	Fleet    Fleet
+	Policies *policy.Keeper
 	TokenMAC token.MACKey                          // under which access tokens are made
 	Status   func(context.Context) (Status, error) // what doctor shows
 	Log      *slog.Logger                          // one line per change
@@ -56,12 +58,13 @@ const (
 type api struct {
 	cfg     Config
 	openapi []byte
+	trying  chan struct{} // holds one token while a candidate is checked or tried
 }
 
 // New returns the handler of /api/v1. It is safe for use by many goroutines.
 func New(c Config) (http.Handler, error) {
-	if c.Store == nil || c.Fleet == nil || c.Status == nil || c.Log == nil || c.TokenMAC == (token.MACKey{}) {
-		return nil, errors.New("api: store, fleet, status, log and token key must be given")
+	if c.Store == nil || c.Fleet == nil || c.Policies == nil || c.Status == nil || c.Log == nil || c.TokenMAC == (token.MACKey{}) {
+		return nil, errors.New("api: store, fleet, policies, status, log and token key must be given")
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -76,7 +79,7 @@ func New(c Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &api{cfg: c, openapi: document}
+	a := &api{cfg: c, openapi: document, trying: make(chan struct{}, 1)}
 	return a.mux(), nil
 }
 
@@ -84,7 +87,7 @@ func New(c Config) (http.Handler, error) {
 type route struct {
 	method, path string
 	query        []string // keys it may have
-	body         bool     // takes a JSON body
+	body         int      // takes a JSON body of at most so many bytes; 0: takes none
 	serve        func(*api, *http.Request, []byte) (reply, error)
 }
 
@@ -93,24 +96,38 @@ func routes() []route {
 	const (
 		servers = "/api/v1/servers"
 		server  = servers + "/{id}"
+		grants  = server + "/grants"
+		tools   = server + "/tools"
 		tokens  = server + "/tokens"
 		token   = tokens + "/{token}"
+
+		policy   = "/api/v1/policy"
+		decision = "/api/v1/decisions/{id}"
 	)
 	return []route{
-		{http.MethodGet, servers, []string{"name", "limit", "cursor"}, false, (*api).listServers},
-		{http.MethodPost, servers, nil, true, (*api).createServer},
-		{http.MethodGet, server, nil, false, (*api).showServer},
-		{http.MethodPatch, server, nil, true, (*api).updateServer},
-		{http.MethodDelete, server, nil, false, (*api).deleteServer},
-		{http.MethodPost, server + "/disable", nil, false, (*api).disableServer},
-		{http.MethodPost, server + "/enable", nil, false, (*api).enableServer},
-		{http.MethodGet, tokens, []string{"limit", "cursor"}, false, (*api).listTokens},
-		{http.MethodPost, tokens, nil, true, (*api).createToken},
-		{http.MethodGet, token, nil, false, (*api).showToken},
-		{http.MethodDelete, token, nil, false, (*api).deleteToken},
-		{http.MethodGet, "/api/v1/decisions/{request_id}", nil, false, (*api).showDecision},
-		{http.MethodGet, "/api/v1/status", nil, false, (*api).showStatus},
-		{http.MethodGet, "/api/v1/openapi.json", nil, false, (*api).showOpenAPI},
+		{http.MethodGet, servers, []string{"name", "limit", "cursor"}, noBody, (*api).listServers},
+		{http.MethodPost, servers, nil, smallBody, (*api).createServer},
+		{http.MethodGet, server, nil, noBody, (*api).showServer},
+		{http.MethodPatch, server, nil, smallBody, (*api).updateServer},
+		{http.MethodDelete, server, nil, noBody, (*api).deleteServer},
+		{http.MethodPost, server + "/disable", nil, noBody, (*api).disableServer},
+		{http.MethodPost, server + "/enable", nil, noBody, (*api).enableServer},
+		{http.MethodGet, grants, nil, noBody, (*api).showGrants},
+		{http.MethodPut, grants, nil, smallBody, (*api).replaceGrants},
+		{http.MethodGet, tools, nil, noBody, (*api).listTools},
+		{http.MethodPost, tools + "/approve", nil, smallBody, (*api).approveTools},
+		{http.MethodGet, tokens, []string{"limit", "cursor"}, noBody, (*api).listTokens},
+		{http.MethodPost, tokens, nil, smallBody, (*api).createToken},
+		{http.MethodGet, token, nil, noBody, (*api).showToken},
+		{http.MethodDelete, token, nil, noBody, (*api).deleteToken},
+		{http.MethodGet, policy, []string{"files"}, noBody, (*api).showPolicy},
+		{http.MethodPut, policy, nil, policyBody, (*api).replacePolicy},
+		{http.MethodPost, policy + "/check", nil, policyBody, (*api).checkPolicy},
+		{http.MethodPost, policy + "/try", nil, policyBody, (*api).tryPolicy},
+		{http.MethodGet, decision, []string{"arguments"}, noBody, (*api).showDecision},
+		{http.MethodGet, decision + "/explanation", nil, noBody, (*api).explainDecision},
+		{http.MethodGet, "/api/v1/status", nil, noBody, (*api).showStatus},
+		{http.MethodGet, "/api/v1/openapi.json", nil, noBody, (*api).showOpenAPI},
 	}
 }
 

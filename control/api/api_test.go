@@ -14,7 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/arbiter-gateway/arbiter/control/api"
+	"github.com/arbiter-gateway/arbiter/control/policy"
+	"github.com/arbiter-gateway/arbiter/internal/mask"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/store"
 	"github.com/arbiter-gateway/arbiter/internal/token"
@@ -58,14 +62,15 @@ func (f *fleet) Confirmed(ctx context.Context, change revocation.Change) (revoca
 
 // fixture is an API over a real store, with a log that can be read.
 type fixture struct {
-	t       testing.TB
-	handler http.Handler
-	store   *store.Store
-	path    string
-	fleet   *fleet
-	log     *bytes.Buffer
-	status  func(context.Context) (api.Status, error)
-	doc     *document
+	t        testing.TB
+	handler  http.Handler
+	store    *store.Store
+	policies *policy.Keeper
+	path     string
+	fleet    *fleet
+	log      *bytes.Buffer
+	status   func(context.Context) (api.Status, error)
+	doc      *document
 }
 
 func newFixture(t testing.TB) *fixture {
@@ -78,18 +83,32 @@ func newFixture(t testing.TB) *fixture {
 	t.Cleanup(func() { _ = opened.Close() })
 	f.store = opened
 	f.status = func(context.Context) (api.Status, error) { return goodStatus(), nil }
+	f.serve(nil)
+	f.doc = readDocument(t, f.handler)
+	return f
+}
+
+// serve makes the handler, with policies from a source.
+func (f *fixture) serve(from policy.Source) {
+	f.t.Helper()
+	log := slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	var err error
+	f.policies, err = policy.New(f.t.Context(), policy.Config{
+		Store: f.store, Source: from, Registry: prometheus.NewRegistry(), Log: log, Now: func() time.Time { return testTime },
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
 	f.handler, err = api.New(api.Config{
-		Store: opened, Fleet: f.fleet, TokenMAC: testMAC,
+		Store: f.store, Fleet: f.fleet, Policies: f.policies, TokenMAC: testMAC,
 		Status:    func(ctx context.Context) (api.Status, error) { return f.status(ctx) },
-		Log:       slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Log:       log,
 		Now:       func() time.Time { return testTime },
 		ApplyWait: 20 * time.Millisecond, RevokeWait: 20 * time.Millisecond,
 	})
 	if err != nil {
-		t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	f.doc = readDocument(t, f.handler)
-	return f
 }
 
 func goodStatus() api.Status {
@@ -180,7 +199,7 @@ func (f *fixture) create(body string) api.ChangedServer {
 func TestNewRejectsMissingParts(t *testing.T) {
 	f := newFixture(t)
 	status := func(context.Context) (api.Status, error) { return api.Status{}, nil }
-	whole := api.Config{Store: f.store, Fleet: f.fleet, Status: status, Log: slog.Default(), TokenMAC: testMAC}
+	whole := api.Config{Store: f.store, Fleet: f.fleet, Policies: f.policies, Status: status, Log: slog.Default(), TokenMAC: testMAC}
 	for _, test := range []struct {
 		name string
 		edit func(*api.Config)
@@ -189,6 +208,7 @@ func TestNewRejectsMissingParts(t *testing.T) {
 		{"whole", func(*api.Config) {}, true},
 		{"no store", func(c *api.Config) { c.Store = nil }, false},
 		{"no fleet", func(c *api.Config) { c.Fleet = nil }, false},
+		{"no policies", func(c *api.Config) { c.Policies = nil }, false},
 		{"no status", func(c *api.Config) { c.Status = nil }, false},
 		{"no log", func(c *api.Config) { c.Log = nil }, false},
 		{"no token key", func(c *api.Config) { c.TokenMAC = token.MACKey{} }, false},
@@ -220,14 +240,29 @@ func TestStatus(t *testing.T) {
 
 func TestDecisions(t *testing.T) {
 	f := newFixture(t)
-	record := `{"request_id":"r-1","outcome":"deny","reason":"scope_missing"}`
-	err := f.store.AddDecisions(t.Context(), []store.DecisionRecord{{RequestID: "r-1", Time: testTime, JSON: []byte(record)}})
+	record := `{"decision_id":"r-1","outcome":"deny","reason":"scope_missing"}`
+	err := f.store.AddDecisions(t.Context(), []store.Decision{{ID: "r-1", Time: testTime, JSON: []byte(record)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := f.do("GET", "/api/v1/decisions/r-1", "").want(http.StatusOK, nil); string(got.body) != record {
 		t.Errorf("record %s", got.body)
 	}
+	const masked = `[{"password":"masked"}]`
+	srv, err := f.store.CreateServer(t.Context(), store.Server{Name: "recording", RecordArguments: &store.RecordArguments{Keep: time.Hour}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := store.Decision{ID: "r-3", Server: srv.ID.String(), Time: testTime, JSON: []byte(`{"decision_id":"r-3"}`), Arguments: []byte(masked), Mask: mask.ID(nil)}
+	if err := f.store.AddDecisions(t.Context(), []store.Decision{recorded}); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"r-3": false, "r-3?arguments=false": false, "r-3?arguments=true": true, "r-1?arguments=true": false} {
+		if got := f.do("GET", "/api/v1/decisions/"+path, "").want(http.StatusOK, nil); strings.Contains(string(got.body), `,"arguments":`+masked+`,"arguments_until":"`) != want {
+			t.Errorf("%s: %s", path, got.body)
+		}
+	}
+	f.do("GET", "/api/v1/decisions/r-3?arguments=1", "").wantProblem(http.StatusBadRequest, "arguments")
 	for _, id := range []string{"r-2", "%00", "%1b", strings.Repeat("x", 101)} {
 		f.do("GET", "/api/v1/decisions/"+id, "").wantProblem(http.StatusNotFound, "arbiter-request-id")
 	}

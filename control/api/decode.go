@@ -85,6 +85,9 @@ func (o *optional[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return json.UnmarshalDecode(dec, &o.value)
 }
 
+// there reports whether there is a value.
+func (o optional[T]) there() bool { return o.given && !o.null }
+
 // into sets what was given; null sets byDefault.
 func (o optional[T]) into(field *T, byDefault T) {
 	switch {

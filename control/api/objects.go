@@ -3,6 +3,8 @@ package api
 import (
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/store"
 )
@@ -31,6 +33,17 @@ type Server struct {
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      time.Time         `json:"updated_at"`
 	Revision       int64             `json:"revision"`
+
+	Grants          jsontext.Value   `json:"grants,omitzero"`           // array of Grant; absent: nobody was named
+	PolicyData      jsontext.Value   `json:"policy_data,omitzero"`      // the operator's own, for policies
+	RecordArguments *RecordArguments `json:"record_arguments,omitzero"` // absent: no argument value is recorded
+	ToolChanges     string           `json:"tool_changes"`              // "alarm" or "deny"
+}
+
+// RecordArguments lets decision records carry the values of arguments.
+type RecordArguments struct {
+	Mask        []string `json:"mask"`         // JSON pointers into arguments, * for any key or index
+	KeepSeconds int64    `json:"keep_seconds"` // then control drops the values
 }
 
 // Limits of one server.
@@ -112,7 +125,16 @@ func serverObject(s store.Server) Server {
 		Limits:  Limits{s.Limits.MaxBody, int64(s.Limits.CallLimit / time.Second)},
 		Batches: s.Batches, Denials: denials, HeaderNames: s.HeaderNames,
 		CreatedAt: s.CreatedAt.UTC(), UpdatedAt: s.UpdatedAt.UTC(), Revision: s.Revision,
+		Grants: s.Grants, PolicyData: s.PolicyData, RecordArguments: recordArgumentsObject(s.RecordArguments),
+		ToolChanges: s.ToolChanges,
 	}
+}
+
+func recordArgumentsObject(r *store.RecordArguments) *RecordArguments {
+	if r == nil {
+		return nil
+	}
+	return &RecordArguments{Mask: r.Mask, KeepSeconds: int64(r.Keep / time.Second)}
 }
 
 func tokenObject(t store.AccessToken) Token {

@@ -8,7 +8,10 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/arbiter-gateway/arbiter/control/policy"
+	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/store"
+	"github.com/arbiter-gateway/arbiter/policies"
 )
 
 // Problem is an RFC 9457 problem document. Its type is always "about:blank":
@@ -19,6 +22,8 @@ type Problem struct {
 	Status int     `json:"status"`
 	Detail string  `json:"detail,omitzero"`
 	Errors []Fault `json:"errors,omitempty"`
+	// Faults are those of a policy that was refused, and its tests that did not pass.
+	Faults []policies.Fault `json:"faults,omitempty"`
 }
 
 // Fault is one field that cannot be as given. Field is its path in the body,
@@ -34,7 +39,7 @@ func (p *Problem) Error() string {
 		if p.Detail == "" {
 			return strings.ToLower(p.Title)
 		}
-		return p.Detail
+		return strings.Join(p.sentences(), "; ")
 	}
 	var parts []string
 	for _, f := range p.Errors {
@@ -43,11 +48,20 @@ func (p *Problem) Error() string {
 	return strings.Join(parts, "; ")
 }
 
+func (p *Problem) sentences() []string {
+	out := []string{p.Detail}
+	for _, fault := range p.Faults {
+		out = append(out, fault.String())
+	}
+	return out
+}
+
 // failure is an endpoint's refusal.
 type failure struct {
 	status int
 	detail string
 	faults []Fault
+	policy []policies.Fault
 }
 
 func (f *failure) Error() string { return f.detail }
@@ -75,13 +89,27 @@ var (
 )
 
 // errUnconfirmed says that a change is stored and that not all of the fleet is
-// known to have it: control is being stopped, or it took longer than it can.
-func errUnconfirmed(missing []string) *failure {
+// known to have it: a replica does not take it, control is being stopped, or it
+// took longer than it can.
+func errUnconfirmed(result revocation.Result) *failure {
+	if len(result.Refused) > 0 {
+		var who []string
+		for _, r := range result.Refused {
+			who = append(who, r.Replica+": "+r.Reason)
+		}
+		return &failure{status: http.StatusServiceUnavailable, detail: fmt.Sprintf(
+			"the change is stored, and confirmed by %d of %d replicas, but others refused it and go on as before until their leases are over, then refuse everything: %s",
+			result.Confirmed, result.Replicas, strings.Join(who, "; "))}
+	}
 	where := "everywhere"
-	if len(missing) > 0 {
-		where = "at " + strings.Join(missing, ", ")
+	if len(result.Missing) > 0 {
+		where = "at " + strings.Join(result.Missing, ", ")
 	}
 	return &failure{status: http.StatusServiceUnavailable, detail: "the change is stored, but it is not known that what it ends is ended " + where + ": see doctor"}
+}
+
+func errPolicyRefused(faults []policies.Fault) *failure {
+	return &failure{status: http.StatusUnprocessableEntity, detail: "the policy was refused; nothing was changed", policy: faults}
 }
 
 // failureOf is the one table from errors to statuses. What it does not know is
@@ -89,6 +117,12 @@ func errUnconfirmed(missing []string) *failure {
 func failureOf(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
+	}
+	if refused, ok := errors.AsType[*policy.RefusedError](err); ok {
+		return errPolicyRefused(refused.Report.Faults)
+	}
+	if source, ok := errors.AsType[*policy.SourceError](err); ok {
+		return &failure{status: http.StatusConflict, detail: source.Error() + ": change them there; nothing was changed"}
 	}
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -123,6 +157,7 @@ func (a *api) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	body, err := encode(&Problem{
 		Type: "about:blank", Title: http.StatusText(f.status), Status: f.status, Detail: f.detail, Errors: f.faults,
+		Faults: f.policy,
 	})
 	if err != nil {
 		http.Error(w, "", http.StatusInternalServerError)

@@ -9,14 +9,19 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// maxBody is the longest body of a request, in bytes (contract section 4).
-const maxBody = 64 << 10
+// How long the body of a request may be, in bytes (contract section 4).
+const (
+	noBody     = 0
+	smallBody  = 64 << 10
+	policyBody = 12 << 20 // a policy's files as JSON
+)
 
 // reply is what an endpoint answers.
 type reply struct {
@@ -77,7 +82,7 @@ func admit(rt route, w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err := checkQuery(rt, r); err != nil {
 		return nil, err
 	}
-	if !rt.body {
+	if rt.body == noBody {
 		if r.ContentLength != 0 {
 			return nil, &failure{status: http.StatusBadRequest, detail: "this takes no body"}
 		}
@@ -86,10 +91,10 @@ func admit(rt route, w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err := checkMediaType(r.Header["Content-Type"]); err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(rt.body)))
 	if err != nil {
 		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-			return nil, &failure{status: http.StatusRequestEntityTooLarge, detail: "the body is longer than 64 KiB"}
+			return nil, &failure{status: http.StatusRequestEntityTooLarge, detail: "the body is longer than " + sizeText(rt.body)}
 		}
 		return nil, &failure{status: http.StatusBadRequest, detail: "the body ended early"}
 	}
@@ -155,4 +160,11 @@ func encode(v any) ([]byte, error) {
 	err := json.MarshalWrite(&out, v, json.Deterministic(true), jsontext.Multiline(true), jsontext.WithIndent("  "))
 	out.WriteByte('\n')
 	return out.Bytes(), err
+}
+
+func sizeText(bytes int) string {
+	if bytes >= 1<<20 {
+		return strconv.Itoa(bytes>>20) + " MiB"
+	}
+	return strconv.Itoa(bytes>>10) + " KiB"
 }

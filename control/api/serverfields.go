@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/arbiter-gateway/arbiter/internal/store"
 )
 
@@ -32,6 +34,11 @@ type serverFields struct {
 	Batches        optional[bool]                        `json:"batches"`
 	Denials        optional[string]                      `json:"denials"`
 	Headers        optional[[]headerField]               `json:"headers"`
+
+	Grants          optional[[]grantFields]   `json:"grants"`
+	PolicyData      optional[jsontext.Value]  `json:"policy_data"` // replaced as a whole
+	RecordArguments optional[recordingFields] `json:"record_arguments"`
+	ToolChanges     optional[string]          `json:"tool_changes"`
 }
 
 type limitFields struct {
@@ -60,6 +67,7 @@ func (f *serverFields) edit(srv *store.Server) error {
 	f.editDenials(srv, &found)
 	f.editLabels(srv)
 	f.editLimits(srv, &found)
+	f.editPolicy(srv, &found)
 	checkServer(srv, &found)
 	return found.err()
 }
@@ -142,6 +150,10 @@ func (f *serverFields) names() []string {
 		{"batches", f.Batches.given},
 		{"denials", f.Denials.given},
 		{"headers", f.Headers.given},
+		{"grants", f.Grants.given},
+		{"policy_data", f.PolicyData.given},
+		{"record_arguments", f.RecordArguments.given},
+		{"tool_changes", f.ToolChanges.given},
 	} {
 		if field.given {
 			out = append(out, field.name)

@@ -164,7 +164,7 @@ func (a *api) deleteServer(r *http.Request, _ []byte) (reply, error) {
 	// The streams end with whichever comes first, the entry or the settings.
 	revision, err := a.cfg.Store.Revision(r.Context())
 	if err != nil {
-		return reply{}, errUnconfirmed(nil)
+		return reply{}, errUnconfirmed(revocation.Result{})
 	}
 	done, err := a.confirmed(r.Context(), revocation.Change{Seq: entry.Seq, Revision: revision, What: entry.What(), Asked: asked})
 	return reply{body: Deleted{ID: id.String(), Revocation: done}}, err

@@ -1,15 +1,14 @@
 package api
 
 import (
+	"bytes"
 	_ "embed"
-	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/goccy/go-yaml"
-
-	"github.com/arbiter-gateway/arbiter/internal/store"
 )
 
 //go:embed openapi.yaml
@@ -79,24 +78,20 @@ func (a *api) showStatus(r *http.Request, _ []byte) (reply, error) {
 	return reply{body: status}, nil
 }
 
-// showDecision answers the decision record as it was written.
+// showDecision answers the decision record as it was written. Argument values
+// that are kept beside it are shown only when they are asked for.
 func (a *api) showDecision(r *http.Request, _ []byte) (reply, error) {
-	missing := &failure{
-		status: http.StatusNotFound,
-		detail: "there is no decision with this id among the newest 10,000 that control was sent; the id stands in the answer's arbiter-request-id, and decisions.jsonl has them all",
-	}
-	id := r.PathValue("request_id")
-	if id == "" || len(id) > maxName || checkText(id, maxName) != nil {
-		return reply{}, missing
-	}
-	record, err := a.cfg.Store.Decision(r.Context(), id)
-	if errors.Is(err, store.ErrNotFound) {
-		return reply{}, missing
-	}
+	values, err := wanted(r, "arguments")
 	if err != nil {
 		return reply{}, err
 	}
-	return reply{body: record}, nil
+	found, err := a.kept(r.Context(), r.PathValue("id"))
+	if err != nil || !values || found.Arguments == nil {
+		return reply{body: found.JSON}, err
+	}
+	body := bytes.TrimSuffix(found.JSON, []byte("}")) // an object with a decision_id
+	body = fmt.Appendf(slices.Clip(body), `,"arguments":%s,"arguments_until":%q}`, found.Arguments, found.ArgumentsUntil.Format(time.RFC3339))
+	return reply{body: body, noStore: true}, nil
 }
 
 func (a *api) showOpenAPI(*http.Request, []byte) (reply, error) {

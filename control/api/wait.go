@@ -40,7 +40,7 @@ func (a *api) confirmed(ctx context.Context, change revocation.Change) (Revocati
 	}
 	if err != nil {
 		a.cfg.Log.ErrorContext(ctx, "revocation not carried out everywhere", append(args, "error", err)...)
-		return Revocation{}, errUnconfirmed(result.Missing)
+		return Revocation{}, errUnconfirmed(result)
 	}
 	a.cfg.Log.InfoContext(ctx, "revocation carried out", args...)
 	return revocationObject(result), nil

@@ -19,6 +19,7 @@ type Data struct {
 	Reason     string   // reason
 	RequestID  string   // request_id: the gateway's, to ask an operator about
 	RetryAfter int      // retry_after, seconds
+	Scopes     []string // scopes: that would have helped
 	Supported  []string // supported: revisions that would do (-32022); empty but not nil is sent
 	Requested  string   // requested: the revision asked for (-32022); sent with Supported
 }
@@ -85,7 +86,7 @@ func appendText(dst []byte, text string) []byte {
 
 // appendData appends the member data behind another one, if there is any.
 func appendData(dst []byte, d Data) []byte {
-	if d.Reason == "" && d.RequestID == "" && d.RetryAfter == 0 && d.Supported == nil {
+	if d.Reason == "" && d.RequestID == "" && d.RetryAfter == 0 && len(d.Scopes) == 0 && d.Supported == nil {
 		return dst
 	}
 	dst = append(dst, `,"data":{`...)
@@ -107,6 +108,10 @@ func appendData(dst []byte, d Data) []byte {
 	if d.RetryAfter != 0 {
 		name("retry_after")
 		dst = strconv.AppendInt(dst, int64(d.RetryAfter), 10)
+	}
+	if len(d.Scopes) > 0 {
+		name("scopes")
+		dst = appendTexts(dst, d.Scopes)
 	}
 	if d.Supported != nil {
 		name("supported")

@@ -39,6 +39,7 @@ const (
 	ReasonKind              = "message_kind_unclear"
 	ReasonResponse          = "response_not_allowed"
 	ReasonMethod            = "method_not_string"
+	ReasonAmbiguousMethod   = "method_ambiguous"
 	ReasonID                = "invalid_id"
 	ReasonParams            = "params_not_structured"
 	ReasonParamsArray       = "params_array_not_allowed"

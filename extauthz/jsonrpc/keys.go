@@ -85,3 +85,7 @@ func invisible(c rune) bool {
 	return unicode.In(c, unicode.White_Space, unicode.Z, unicode.Cc, unicode.Cf,
 		unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
+
+// Canonical appends to dst[:0] what the most careless reader makes of a key: two
+// keys with one canonical form are one to somebody.
+func Canonical(dst, name []byte) []byte { return canonical(dst[:0], name) }

@@ -1,5 +1,7 @@
 package jsonrpc
 
+import "strings"
+
 // The params keys that select what a method is about.
 const (
 	byName  = "name"
@@ -36,4 +38,28 @@ func HasNameHeader(method string) bool {
 		return true
 	}
 	return false
+}
+
+// methods are what a client sends in MCP 2024-11-05 to 2026-07-28 and its tasks
+// extension.
+var methods = newKeySet(
+	"initialize", "ping", "server/discover", "subscriptions/listen",
+	"tools/list", "tools/call", "prompts/list", "prompts/get",
+	"resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe",
+	"completion/complete", "logging/setLevel",
+	"tasks/get", "tasks/update", "tasks/cancel", "tasks/result", "tasks/list",
+	"notifications/initialized", "notifications/cancelled", "notifications/progress",
+	"notifications/roots/list_changed", "notifications/tasks/status")
+
+// Known tells whether MCP, as this release knows it, has this method.
+func Known(method string) bool {
+	key, exact := methods.find([]byte(method), make([]byte, 0, 64))
+	return key != "" && exact
+}
+
+// ambiguousMethod tells whether some reader might take a method for one of MCP's with
+// a "/" in it that it is not: a policy that judges tools/call would not see it.
+func ambiguousMethod(method string, scratch []byte) bool {
+	key, exact := methods.find([]byte(method), scratch)
+	return !exact && strings.Contains(key, "/")
 }

@@ -183,6 +183,9 @@ func (r *reader) check(d *draft) (Message, error) {
 	if !ok || method == "" {
 		return Message{}, r.invalid(ReasonMethod, "method must be a non-empty string")
 	}
+	if ambiguousMethod(method, r.folding[:0]) {
+		return Message{}, r.invalid(ReasonAmbiguousMethod, "method "+almost)
+	}
 	m.Method = method
 	r.fit(&m, &d.params)
 	return m, nil

@@ -538,6 +538,7 @@ type Values struct {
 	DecisionId    string                 `protobuf:"bytes,1,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
 	ServerId      string                 `protobuf:"bytes,2,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
 	Arguments     []byte                 `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"` // JSON array, one item per message of the request; null: none
+	Mask          string                 `protobuf:"bytes,4,opt,name=mask,proto3" json:"mask,omitempty"`           // mask.ID of the rules that they were masked by
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -591,6 +592,13 @@ func (x *Values) GetArguments() []byte {
 		return x.Arguments
 	}
 	return nil
+}
+
+func (x *Values) GetMask() string {
+	if x != nil {
+		return x.Mask
+	}
+	return ""
 }
 
 type Used struct {
@@ -1441,12 +1449,13 @@ const file_internal_proto_control_proto_rawDesc = "" +
 	"\rRecordRequest\x12\x18\n" +
 	"\arecords\x18\x01 \x03(\fR\arecords\x12$\n" +
 	"\x04used\x18\x02 \x03(\v2\x10.arbiter.v1.UsedR\x04used\x12*\n" +
-	"\x06values\x18\x03 \x03(\v2\x12.arbiter.v1.ValuesR\x06values\"d\n" +
+	"\x06values\x18\x03 \x03(\v2\x12.arbiter.v1.ValuesR\x06values\"x\n" +
 	"\x06Values\x12\x1f\n" +
 	"\vdecision_id\x18\x01 \x01(\tR\n" +
 	"decisionId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1c\n" +
-	"\targuments\x18\x03 \x01(\fR\targuments\"?\n" +
+	"\targuments\x18\x03 \x01(\fR\targuments\x12\x12\n" +
+	"\x04mask\x18\x04 \x01(\tR\x04mask\"?\n" +
 	"\x04Used\x12\x1e\n" +
 	"\n" +
 	"credential\x18\x01 \x01(\tR\n" +

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -19,7 +20,8 @@ type wait struct {
 // Confirmed waits until every replica that was listed after a change was
 // committed has confirmed it, or can no longer accept anything because its
 // lease has run out. It is called after the commit and, for settings, after the
-// push. When ctx ends first, the replicas that are still open count as missing,
+// push. A replica that refuses the settings is not waited for: the error is a
+// *RefusedError, and it may still accept until its lease is over. When ctx ends first, the replicas that are still open count as missing,
 // and may still accept: the error is the context's. Any other error says that
 // the log is not the one that the change was committed to.
 func (h *Hub) Confirmed(ctx context.Context, change Change) (Result, error) {
@@ -29,13 +31,16 @@ func (h *Hub) Confirmed(ctx context.Context, change Change) (Result, error) {
 	h.Wake()
 	w := h.list(change)
 	for {
+		refusals, others := h.cfg.Refusals(change.Revision)
 		changed, next := h.settle(w)
+		h.excuse(w, refusals)
 		if len(w.open) == 0 {
-			return w.result, nil
+			return w.result, w.result.refusal()
 		}
 		timer := time.NewTimer(next.Sub(h.cfg.Now()))
 		select {
 		case <-changed:
+		case <-others:
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
@@ -97,6 +102,38 @@ func (h *Hub) settle(w *wait) (changed <-chan struct{}, next time.Time) {
 	slices.Sort(w.result.Missing)
 	w.result.Took = h.cfg.Now().Sub(cmp.Or(w.change.Asked, w.begun))
 	return h.changed, next
+}
+
+// excuse moves replicas that do not take the settings from open into the result.
+// What an entry ends they refuse all the same, once they have confirmed it.
+func (h *Hub) excuse(w *wait, refusals map[string]string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name := range w.open {
+		reason, refused := refusals[name]
+		r := h.replicas[name]
+		switch {
+		case !refused || w.change.Revision == 0:
+			continue
+		case w.change.Seq == 0:
+			w.result.Refused = append(w.result.Refused, Refusal{name, reason})
+		case r != nil && r.refuses(w.change):
+			w.result.Confirmed++
+			w.result.StreamsEnded += r.cutFor(w.change)
+		default:
+			continue
+		}
+		delete(w.open, name)
+	}
+	slices.SortFunc(w.result.Refused, func(a, b Refusal) int { return strings.Compare(a.Replica, b.Replica) })
+}
+
+// refusal is the error of a change that was refused; nil: it was not.
+func (r *Result) refusal() error {
+	if len(r.Refused) == 0 {
+		return nil
+	}
+	return &RefusedError{r.Refused}
 }
 
 // refuses reports whether the replica has confirmed what a change ends: an

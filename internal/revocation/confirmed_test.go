@@ -92,3 +92,51 @@ func TestTookCountsFromTheRequest(t *testing.T) {
 		d.now = d.now.Add(-time.Second)
 	}
 }
+
+func TestRefusedSettingsAreNotWaitedFor(t *testing.T) {
+	d := newDesk(nil)
+	d.open(t, "b")
+	d.open(t, "a")
+	good := d.open(t, "good")
+	d.pushed = 2
+	w := d.list(Change{Revision: 2})
+	d.settle(w)
+	d.excuse(w, map[string]string{"b": "no", "a": "not me", "unknown": "?"})
+	want := []Refusal{{"a", "not me"}, {"b", "no"}}
+	if len(w.open) != 1 || !slices.Equal(w.result.Refused, want) || w.result.Confirmed != 0 {
+		t.Errorf("open %v, result %+v", w.open, w.result)
+	}
+	d.hear(t, good, confirm(0, 2))
+	d.settle(w)
+	if err := w.result.refusal(); len(w.open) != 0 || w.result.Confirmed != 1 || err == nil ||
+		err.Error() != "replica a refused the settings: not me; replica b refused the settings: no" {
+		t.Errorf("result %+v, %v", w.result, err)
+	}
+}
+
+// An entry ends what it ends whatever the settings say: who refuses them has
+// confirmed it, or is waited for.
+func TestRefusedSettingsDoNotExcuseAnEntry(t *testing.T) {
+	d := newDesk(nil)
+	l := d.open(t, "r1")
+	seq := d.log.append("one")
+	d.pushed = 2
+	w := d.list(Change{Seq: seq, Revision: 2, What: key("one")})
+	refusals := map[string]string{"r1": "no"}
+	d.settle(w)
+	if d.excuse(w, refusals); len(w.open) != 1 || len(w.result.Refused) != 0 {
+		t.Errorf("open %v, result %+v", w.open, w.result)
+	}
+	if err := l.bring(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.hear(t, l, confirm(seq, 0, endedOf(key("one"), 3)))
+	d.settle(w)
+	if d.excuse(w, refusals); len(w.open) != 0 || w.result.Confirmed != 1 || w.result.StreamsEnded != 3 || w.result.refusal() != nil {
+		t.Errorf("open %v, result %+v", w.open, w.result)
+	}
+	w = d.list(Change{Seq: seq})
+	if d.excuse(w, refusals); len(w.open) != 1 {
+		t.Error("a change without settings is excused")
+	}
+}

@@ -44,6 +44,9 @@ type HubConfig struct {
 	Pushed func() int64
 	Due    func() int64
 	Grace  time.Duration
+	// Refusals says which replicas do not take a revision, and why; the channel
+	// is closed when that may have changed. Nil: they all do.
+	Refusals func(revision int64) (by map[string]string, changed <-chan struct{})
 }
 
 // Hub is control's end: it lists the replicas, carries entries to them and
@@ -96,6 +99,9 @@ func NewHub(cfg HubConfig) *Hub {
 	if cfg.Pushed == nil || cfg.Due == nil {
 		cfg.Pushed = func() int64 { return 0 }
 		cfg.Due = cfg.Pushed
+	}
+	if cfg.Refusals == nil {
+		cfg.Refusals = func(int64) (map[string]string, <-chan struct{}) { return nil, nil }
 	}
 	h := &Hub{cfg: cfg, replicas: map[string]*replica{}, changed: make(chan struct{})}
 	for name, lease := range cfg.Listed {

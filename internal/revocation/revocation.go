@@ -29,6 +29,8 @@ package revocation
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/arbiter-gateway/arbiter/internal/identity"
@@ -81,6 +83,7 @@ type Kind int32
 const (
 	KindAccessToken Kind = 1 // Key: the token's id
 	KindServer      Kind = 2 // Key: the server's id; ends all of its credentials
+	KindPolicy      Kind = 3 // Key: "policy"; of no entry: whose streams a change of policy ended
 )
 
 // Key names one thing that can be ended.
@@ -148,6 +151,26 @@ type Result struct {
 	Replicas     int           // listed when it was committed
 	Confirmed    int           // have cut the streams and apply it
 	Missing      []string      // the others, by name: their leases are over, they accept nothing
+	Refused      []Refusal     // and those that did not take the settings, by name: see RefusedError
 	StreamsEnded int64         // live streams that were cut
 	Took         time.Duration // from Change.Asked to the last confirmation
+}
+
+// Refusal is a replica that did not take the settings, and why.
+type Refusal struct {
+	Replica string
+	Reason  string
+}
+
+// RefusedError says that replicas do not take the settings that a change is
+// about. Each goes on with those that it had until its lease is over, which is
+// not renewed; all others have confirmed, or accept nothing.
+type RefusedError struct{ Refused []Refusal }
+
+func (e *RefusedError) Error() string {
+	texts := make([]string, len(e.Refused))
+	for i, r := range e.Refused {
+		texts[i] = fmt.Sprintf("replica %s refused the settings: %s", r.Replica, r.Reason)
+	}
+	return strings.Join(texts, "; ")
 }

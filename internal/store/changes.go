@@ -6,6 +6,7 @@ import "context"
 const (
 	ChangeServer = "server" // Key: the server's id
 	ChangeKeys   = "keys"   // Key: ""
+	ChangePolicy = "policy" // Key: ""
 )
 
 // Change says what one revision made different. It is a notice: the receiver

@@ -12,6 +12,19 @@ import (
 // asReleasedFirst takes a database back to migration 0001, with the lease that
 // a control of then had noted.
 var asReleasedFirst = []string{
+	`DROP TABLE policies`,
+	`DROP TABLE tools`,
+	`ALTER TABLE servers DROP COLUMN grants`,
+	`ALTER TABLE servers DROP COLUMN policy_data`,
+	`ALTER TABLE servers DROP COLUMN record_arguments`,
+	`ALTER TABLE servers DROP COLUMN tool_changes`,
+	`DROP INDEX decisions_by_arguments`,
+	`ALTER TABLE decisions DROP COLUMN arguments`,
+	`ALTER TABLE decisions DROP COLUMN arguments_until`,
+	`ALTER TABLE decision_ring DROP COLUMN size`,
+	`ALTER TABLE decisions DROP COLUMN size`,
+	`ALTER TABLE decisions DROP COLUMN server_id`,
+	`ALTER TABLE decisions RENAME COLUMN decision_id TO request_id`,
 	`DROP TABLE replicas`,
 	`ALTER TABLE revocations DROP COLUMN life`,
 	`ALTER TABLE meta DROP COLUMN journaled`,

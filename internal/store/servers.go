@@ -1,11 +1,12 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
@@ -30,6 +31,18 @@ type Limits struct {
 	CallLimit time.Duration // until the answer's end; 0: DefaultCallLimit
 }
 
+// What happens when a server lists another definition of a tool than before.
+const (
+	ToolChangesAlarm = "alarm" // it is reported
+	ToolChangesDeny  = "deny"  // and the tool is denied until it is approved
+)
+
+// RecordArguments lets decision records carry the values of arguments.
+type RecordArguments struct {
+	Mask []string      // JSON pointers into arguments, * for any key or index: shown as "masked"
+	Keep time.Duration // whole seconds; then control drops the values
+}
+
 // Server is one MCP server behind the gateway.
 type Server struct {
 	ID             identity.ServerID
@@ -43,6 +56,13 @@ type Server struct {
 	Limits         Limits
 	Batches        bool // JSON-RPC batches in sessions of 2025-03-26
 	LiteralDenials bool // denials as HTTP statuses
+
+	// What policies see of it, and what they are kept from.
+
+	Grants          jsontext.Value   // JSON array, input.server.grants; nil: absent
+	PolicyData      jsontext.Value   // JSON object, input.server.data; nil: absent
+	RecordArguments *RecordArguments // nil: no argument value is recorded
+	ToolChanges     string           // ToolChangesAlarm or ToolChangesDeny; "": alarm
 
 	// The store sets the rest; what a caller puts there is ignored.
 
@@ -80,7 +100,7 @@ func (s *Store) CreateServer(ctx context.Context, srv Server, headers []Header) 
 			return err
 		}
 		_, err = tx.exec(`INSERT INTO servers (headers, `+serverColumns+`) VALUES
-			($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)`,
+			($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)`,
 			append([]any{sealed}, row...)...)
 		return err
 	})
@@ -172,6 +192,9 @@ func (s *Store) replace(tx conn, srv *Server, headers *[]Header) error {
 			return err
 		}
 	}
+	if err := stripUnlessSame(tx, srv); err != nil {
+		return err
+	}
 	row, err := serverRow(srv)
 	if err != nil {
 		return err
@@ -179,7 +202,8 @@ func (s *Store) replace(tx conn, srv *Server, headers *[]Header) error {
 	_, err = tx.exec(`UPDATE servers SET name = $2, enabled = $3, mcp = $4, rpc = $5, ca = $6, legacy = $7,
 		modern = $8, allowed_origins = $9, labels = $10, max_body = $11, call_limit = $12, batches = $13,
 		literal_denials = $14, header_names = $15, headers_revision = $16, revision = $17, created_at = $18,
-		updated_at = $19, stopped_revision = $20 WHERE id = $1`, row...)
+		updated_at = $19, stopped_revision = $20, grants = $21, policy_data = $22, record_arguments = $23,
+		tool_changes = $24 WHERE id = $1`, row...)
 	return err
 }
 
@@ -198,6 +222,9 @@ func (s *Store) DeleteServer(ctx context.Context, id identity.ServerID) (revocat
 		var callLimit int64
 		err = tx.row(`DELETE FROM servers WHERE id = $1 RETURNING call_limit`, id.String())(&callLimit)
 		if err != nil {
+			return err
+		}
+		if err := stripArguments(tx, id); err != nil {
 			return err
 		}
 		s.begin(&entry, time.Duration(callLimit)*time.Microsecond)
@@ -280,47 +307,4 @@ func (s *Store) AllServers(ctx context.Context, each func(Server) error) (int64,
 		return 0, err
 	}
 	return revision, nil
-}
-
-// serverColumns, serverRow and scanServer have one order.
-const serverColumns = `id, name, enabled, mcp, rpc, ca, legacy, modern, allowed_origins, labels,
-	max_body, call_limit, batches, literal_denials, header_names, headers_revision, revision,
-	created_at, updated_at, stopped_revision`
-
-// serverRow returns the columns of a server, after filling in its defaults.
-func serverRow(srv *Server) ([]any, error) {
-	srv.Limits.MaxBody = cmp.Or(srv.Limits.MaxBody, DefaultMaxBody)
-	srv.Limits.CallLimit = cmp.Or(srv.Limits.CallLimit.Truncate(time.Microsecond), DefaultCallLimit)
-	origins, err1 := listText(srv.AllowedOrigins)
-	labels, err2 := mapText(srv.Labels)
-	names, err3 := listText(srv.HeaderNames)
-	return []any{
-		srv.ID.String(), srv.Name, number(srv.Enabled), srv.MCP, srv.RPC, srv.CA,
-		number(srv.Legacy), number(srv.Modern), origins, labels,
-		int64(srv.Limits.MaxBody), srv.Limits.CallLimit.Microseconds(),
-		number(srv.Batches), number(srv.LiteralDenials), names,
-		srv.HeadersRevision, srv.Revision, micros(srv.CreatedAt), micros(srv.UpdatedAt),
-		srv.StoppedRevision,
-	}, errors.Join(err1, err2, err3)
-}
-
-func scanServer(row scan) (Server, error) {
-	var srv Server
-	var id, origins, labels, names string
-	var callLimit, created, updated int64
-	err := row(&id, &srv.Name, &srv.Enabled, &srv.MCP, &srv.RPC, &srv.CA,
-		&srv.Legacy, &srv.Modern, &origins, &labels,
-		&srv.Limits.MaxBody, &callLimit,
-		&srv.Batches, &srv.LiteralDenials, &names,
-		&srv.HeadersRevision, &srv.Revision, &created, &updated, &srv.StoppedRevision)
-	if err != nil {
-		return Server{}, err
-	}
-	srv.Limits.CallLimit = time.Duration(callLimit) * time.Microsecond
-	srv.CreatedAt, srv.UpdatedAt = timeOf(created), timeOf(updated)
-	if srv.ID, err = identity.ParseServerID(id); err != nil {
-		return Server{}, fault{err}
-	}
-	return srv, errors.Join(
-		parse(origins, &srv.AllowedOrigins), parse(labels, &srv.Labels), parse(names, &srv.HeaderNames))
 }

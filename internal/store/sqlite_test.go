@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,7 +105,7 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"another key", founded, [32]byte{9}, store.ErrKey, "key"},
 		{"no key", founded, [32]byte{}, store.ErrKey, "zeros"},
-		{"a newer database", newer, testKey, store.ErrNewer, "its version is 999, this program knows up to 2"},
+		{"a newer database", newer, testKey, store.ErrNewer, "its version is 999, this program knows up to " + newestMigration(t)},
 		{"no directory", func(*testing.T, string) {}, testKey, store.ErrUnavailable, "nothing was changed"},
 		{"another kind of file", garbage, testKey, store.ErrUnavailable, "nothing was changed"},
 	} {
@@ -124,6 +125,17 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// newestMigration is the number that the newest one's file begins with.
+func newestMigration(t *testing.T) string {
+	t.Helper()
+	files, err := filepath.Glob("migrations/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no migrations: %v", err)
+	}
+	number, _, _ := strings.Cut(filepath.Base(slices.Max(files)), "_")
+	return strings.TrimLeft(number, "0")
 }
 
 func founded(t *testing.T, path string) {
@@ -193,9 +205,10 @@ func wantUnavailable(t *testing.T, s *store.Store, srv store.Server, tok store.A
 	_, err1 := s.CreateServer(t.Context(), store.Server{Name: long}, nil)
 	_, err2 := s.UpdateServer(t.Context(), srv.ID, func(s *store.Server) error { s.Name = long; return nil }, nil)
 	_, err3 := s.CreateToken(t.Context(), store.AccessToken{Server: srv.ID, Name: long, Digest: token.Digest{2}})
-	err4 := s.AddDecisions(t.Context(), []store.DecisionRecord{{RequestID: long, JSON: []byte("{}")}})
+	err4 := s.AddDecisions(t.Context(), []store.Decision{{ID: long, JSON: []byte("{}")}})
 	errReplica := s.ListReplica(t.Context(), long, time.Minute, false)
-	errs := []error{err1, err2, err3, err4, errReplica}
+	_, errPolicy := s.AddPolicy(t.Context(), store.Policy{Revision: long, Files: map[string][]byte{"policy.rego": []byte(long)}})
+	errs := []error{err1, err2, err3, err4, errReplica, errPolicy}
 	if readOnly := s.Check(t.Context()); readOnly != nil { // a full one can still do these
 		_, err5 := s.DeleteServer(t.Context(), srv.ID)
 		_, err6 := s.DeleteToken(t.Context(), srv.ID, tok.ID)
@@ -228,10 +241,14 @@ func state(t *testing.T, s *store.Store) string {
 	tokens, _, err6 := s.Tokens(t.Context(), servers[0].ID, store.Page{})
 	headers, _, err7 := s.UpstreamHeaders(t.Context(), servers[0].ID)
 	replicas, err8 := s.Replicas(t.Context())
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8); err != nil {
+	policy, err9 := s.Policy(t.Context())
+	if errors.Is(err9, store.ErrNotFound) {
+		err9 = nil
+	}
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, err9); err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintln(servers, at, revision, changes, entries, tokens, headers, replicas)
+	return fmt.Sprintln(servers, at, revision, changes, entries, tokens, headers, replicas, policy)
 }
 
 func TestDamagedPagesAreFaultsNotAnswers(t *testing.T) {

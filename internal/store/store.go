@@ -1,12 +1,12 @@
 // Package store is where control keeps what must survive it: servers, access
-// tokens, keys, the revocation log, who may hold a lease, and the newest
-// decision records.
+// tokens, keys, the policy, the revocation log, who may hold a lease, and the
+// newest decision records.
 //
 // It is a step of the admin flow: control changes it, one transaction at a
 // time, and everybody else hears of it by number.
 //
 //   - A revision is one change of what is pushed to Envoy and every extauthz:
-//     a server or the keys. Its transaction raises meta.revision and writes
+//     a server, the keys or the policy. Its transaction raises meta.revision and writes
 //     the row of changes that says what to read again.
 //   - A seq is one entry of the revocation log. The transaction that removes a
 //     credential raises meta.seq and writes the entry.

@@ -6,6 +6,8 @@
 #   everything is allowed. Copy this directory to write your own.
 package policy
 
+default allow := false
+
 allow if {
 	scopes_suffice
 	grants_suffice
@@ -21,11 +23,10 @@ deny contains {"code": "tool_not_granted", "message": message} if {
 	message := sprintf("no grant of this server lets this credential use the tool %q; ask the server's owner for one", [input.call.tool])
 }
 
-scopes_needed := sufficient_scopes if not scopes_suffice
-
-# A credential that was made without scopes has none here, and is not narrowed.
-# One that was narrowed to nothing has an empty list.
-scopes_suffice if not input.principal.scopes
+scopes_needed contains scope if {
+	not scopes_suffice
+	some scope in sufficient_scopes
+}
 
 scopes_suffice if {
 	some scope in input.principal.scopes
@@ -35,17 +36,26 @@ scopes_suffice if {
 # Rotating takes the identity's own certificate, whatever it may call.
 scopes_suffice if input.action == "identity.rotate"
 
+# A credential that was made without scopes has none here, and is not narrowed.
+# One that was narrowed to nothing has an empty list.
+scopes_suffice if not input.principal.scopes
+
 # One of these is enough.
 default sufficient_scopes := {"mcp:connect"}
 
-sufficient_scopes := {"tools:call", concat("", ["tools:call:", input.call.tool])} if uses_a_tool
+sufficient_scopes := {"tools:call", concat("", ["tools:call:", input.call.tool])} if input.call.method == "tools/call"
+
+sufficient_scopes := {"tools:call"} if {
+	input.call.method == "tools/call"
+	not input.call.tool
+}
 
 sufficient_scopes := {"identity:bootstrap"} if input.action == "identity.bootstrap"
 
 # Where a server has grants, they are all there is to say who may use a tool.
 grants_suffice if not input.server.grants
 
-grants_suffice if not uses_a_tool
+grants_suffice if not input.call.method == "tools/call"
 
 grants_suffice if {
 	some grant in input.server.grants
@@ -58,9 +68,19 @@ grants_suffice if {
 # is for everybody.
 is_for_the_principal(grant) if {
 	every part, value in grant.principal {
-		input.principal[part] == value
+		principal_is(part, value)
 	}
 }
+
+principal_is("kind", value) if input.principal.kind == value
+
+principal_is("id", value) if input.principal.id == value
+
+principal_is("client", value) if input.principal.client == value
+
+principal_is("user", value) if input.principal.user == value
+
+principal_is("issuer", value) if input.principal.issuer == value
 
 covers(pattern, tool) if pattern == tool
 
@@ -71,6 +91,4 @@ covers(pattern, tool) if {
 
 default what_is_asked := "this"
 
-what_is_asked := sprintf("calling the tool %q", [input.call.tool]) if uses_a_tool
-
-uses_a_tool if input.call.method == "tools/call"
+what_is_asked := sprintf("calling the tool %q", [input.call.tool]) if input.call.method == "tools/call"

@@ -27,8 +27,10 @@ type Config struct {
 	Node  string   // id of this replica; the server has one stream per node
 	Types []string // type URLs to follow, each as a whole
 	// Apply takes one update. An error refuses it: the server is told the
-	// error's text, and sends the same resources again with the next change.
-	// Calls are one after the other. An update may repeat what was applied.
+	// error's text, and sends the same resources again with the next change;
+	// until they are taken no update has a revision. A *PartError says that what
+	// could be was taken, and holds no revision back. Calls are one after the
+	// other. An update may repeat what was applied.
 	Apply func(Update) error
 	Log   *slog.Logger
 }
@@ -42,8 +44,18 @@ type Update struct {
 	// Complete says that everything of this type up to Revision has been sent.
 	// The first complete update of a type ends its start, also with nothing in it.
 	Complete bool
-	Revision int64 // 0 while not complete
+	// Revision is what all types together are at once this update is applied; 0:
+	// none, as some of it is still to come, or was refused.
+	Revision int64
 }
+
+// PartError refuses a part of an update: the rest of it was applied, and what
+// was refused does no harm.
+type PartError struct{ Err error }
+
+func (e *PartError) Error() string { return e.Err.Error() }
+
+func (e *PartError) Unwrap() error { return e.Err }
 
 // Resource is one resource as it is now.
 type Resource struct {
@@ -69,7 +81,7 @@ func Run(ctx context.Context, c Config) error {
 	if c.Conn == nil || c.Node == "" || len(c.Types) == 0 || c.Apply == nil || c.Log == nil {
 		return errors.New("xds client: a field of Config is missing")
 	}
-	f := follower{Config: c, versions: map[string]map[string]string{}}
+	f := follower{Config: c, versions: map[string]map[string]string{}, reached: newReached(len(c.Types))}
 	for _, typeURL := range c.Types {
 		f.versions[typeURL] = map[string]string{}
 	}
@@ -96,12 +108,14 @@ func Run(ctx context.Context, c Config) error {
 type follower struct {
 	Config
 	versions map[string]map[string]string // by type and name
+	reached  *reached                     // on this stream
 }
 
 // stream runs one stream to its end. It reports whether anything came.
 func (f *follower) stream(ctx context.Context) (healthy bool, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	f.reached = newReached(len(f.Types)) // what was refused is sent again
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(f.Conn).
 		DeltaAggregatedResources(ctx, grpc.MaxCallRecvMsgSize(maxMessage), grpc.WaitForReady(false))
 	if err != nil {
@@ -138,7 +152,11 @@ func (f *follower) take(r *discoveryv3.DeltaDiscoveryResponse) *discoveryv3.Delt
 	answer := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}
 	if err := f.apply(r); err != nil {
 		f.Log.Error("change from control refused", "type", r.GetTypeUrl(), "reason", err)
-		answer.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
+		code := codes.InvalidArgument
+		if _, part := errors.AsType[*PartError](err); part {
+			code = codes.DataLoss // as xds knows it: the rest was taken
+		}
+		answer.ErrorDetail = &status.Status{Code: int32(code), Message: err.Error()}
 	}
 	return answer
 }
@@ -149,22 +167,27 @@ func (f *follower) apply(r *discoveryv3.DeltaDiscoveryResponse) error {
 		return errors.New("type was not asked for")
 	}
 	update := Update{Type: r.GetTypeUrl(), Removed: r.GetRemovedResources()}
-	if info := r.GetSystemVersionInfo(); info != "" {
-		revision, err := strconv.ParseInt(info, 10, 64)
-		if err != nil {
-			return errors.New("system_version_info is not a revision")
-		}
-		update.Complete, update.Revision = true, revision
-	}
 	for _, resource := range r.GetResources() {
 		if resource.GetResource().GetTypeUrl() != r.GetTypeUrl() {
+			f.reached.lost = true
 			return errors.New("a resource has another type than its message")
 		}
 		update.Changed = append(update.Changed, Resource{
 			Name: resource.GetName(), Version: resource.GetVersion(), Body: resource.GetResource(),
 		})
 	}
-	if err := f.Apply(update); err != nil {
+	if info := r.GetSystemVersionInfo(); info != "" {
+		revision, err := strconv.ParseInt(info, 10, 64)
+		if err != nil {
+			f.reached.lost = true
+			return errors.New("system_version_info is not a revision")
+		}
+		update.Complete, update.Revision = true, f.reached.with(update, revision)
+	}
+	err := f.Apply(update)
+	_, part := errors.AsType[*PartError](err)
+	f.reached.note(update, err != nil && !part)
+	if err != nil {
 		return err
 	}
 	for _, resource := range update.Changed {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,7 +82,9 @@ func resource(name, version, typeURL string) *discoveryv3.Resource {
 // TestClientAnswers sends one message after the other on one stream and looks
 // at what each is answered with.
 func TestClientAnswers(t *testing.T) {
+	var revisions []int64
 	s := run(t, func(u client.Update) error {
+		revisions = append(revisions, u.Revision)
 		for _, r := range u.Changed {
 			if r.Name == "bad" {
 				return errors.New("no good")
@@ -113,6 +116,9 @@ func TestClientAnswers(t *testing.T) {
 		if answer.GetResponseNonce() != test.name || answer.GetErrorDetail().GetMessage() != test.refusal {
 			t.Errorf("%s: answered with %v", test.name, answer)
 		}
+	}
+	if want := []int64{0, 7, 8, 0}; !slices.Equal(revisions, want) { // 9 comes after what could not be read
+		t.Errorf("updates were at %v, want %v", revisions, want)
 	}
 	s.send <- nil // the stream ends; the next one resumes
 	again := <-s.got

@@ -3,7 +3,7 @@
 -- Bundles that were accepted. The one with the highest n decides; some older
 -- ones are kept to explain decisions that they made.
 CREATE TABLE policies (
-    n           BIGINT NOT NULL PRIMARY KEY,
+    n           BIGINT NOT NULL PRIMARY KEY, -- revision of the settings at which it was accepted
     revision    TEXT   NOT NULL, -- policies.Bundle.Revision
     origin      TEXT   NOT NULL, -- where it came from, for people
     version     BIGINT NOT NULL, -- of a signed bundle, never lowered; 0: not signed
@@ -27,6 +27,13 @@ CREATE TABLE tools (
     changed_at BIGINT NOT NULL, -- when seen began to differ; 0: it does not
     PRIMARY KEY (server_id, name)
 );
+
+-- Decisions by the id that their records have. How large the ring is counts in
+-- bytes too: size is that of record and arguments.
+ALTER TABLE decisions RENAME COLUMN request_id TO decision_id;
+ALTER TABLE decisions ADD COLUMN server_id TEXT NOT NULL DEFAULT ''; -- '' for none
+ALTER TABLE decisions ADD COLUMN size BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE decision_ring ADD COLUMN size BIGINT NOT NULL DEFAULT 0; -- of all
 
 -- Argument values of recorded decisions, apart: they leave before the record.
 ALTER TABLE decisions ADD COLUMN arguments TEXT NOT NULL DEFAULT '';        -- JSON; '' for none

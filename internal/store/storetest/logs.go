@@ -129,39 +129,6 @@ func testKeys(t *testing.T, engine New) {
 	}
 }
 
-func testDecisions(t *testing.T, engine New) {
-	s := fresh(t, engine, store.Config{})
-	record := func(id string, n int) store.DecisionRecord {
-		return store.DecisionRecord{RequestID: id, Time: time.Unix(int64(n), 0), JSON: fmt.Appendf(nil, `{"n":%d}`, n)}
-	}
-	want := func(id, text string, wantError error) {
-		t.Helper()
-		got, err := s.Decision(t.Context(), id)
-		wantErr(t, err, wantError)
-		wantEqual(t, id, string(got), text)
-	}
-	wantErr(t, s.AddDecisions(t.Context(), nil), nil)
-	want("a", "", store.ErrNotFound)
-	wantErr(t, s.AddDecisions(t.Context(), []store.DecisionRecord{record("a", 1), record("b", 2), record("b", 3)}), nil)
-	want("a", `{"n":1}`, nil)
-	want("b", `{"n":3}`, nil)
-	var many []store.DecisionRecord
-	for i := range store.KeptDecisions - 2 {
-		many = append(many, record(fmt.Sprint(i), i))
-	}
-	wantErr(t, s.AddDecisions(t.Context(), many), nil)
-	want("a", "", store.ErrNotFound)
-	want("b", `{"n":3}`, nil)
-	want("0", `{"n":0}`, nil)
-	many = append(many, many...)
-	many[len(many)-1] = record("last", 7)
-	wantErr(t, s.AddDecisions(t.Context(), many), nil)
-	want("b", "", store.ErrNotFound)
-	want("9000", `{"n":9000}`, nil)
-	want("last", `{"n":7}`, nil)
-	wantEqual(t, "revision", revision(t, s), int64(0))
-}
-
 func testNotices(t *testing.T, engine New) {
 	s := fresh(t, engine, store.Config{})
 	srv := created(t, s, "a")

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 	"github.com/arbiter-gateway/arbiter/internal/revocation"
 	"github.com/arbiter-gateway/arbiter/internal/store"
@@ -20,6 +22,10 @@ func whole() store.Server {
 		Labels:         map[string]string{"team": "sky", "": "empty"},
 		Limits:         store.Limits{MaxBody: 1 << 16, CallLimit: 90 * time.Second},
 		Batches:        true, LiteralDenials: true,
+		Grants:          jsontext.Value(`[{"to": "ci", "tools": ["a ☂"]}]`),
+		PolicyData:      jsontext.Value(`{"hours": [9, 17]}`),
+		RecordArguments: &store.RecordArguments{Mask: []string{"/path/*"}, Keep: 90 * time.Minute},
+		ToolChanges:     store.ToolChangesDeny,
 	}
 }
 
@@ -45,6 +51,7 @@ func testServers(t *testing.T, engine New) {
 		s := fresh(t, engine, store.Config{})
 		got := created(t, s, "a")
 		wantEqual(t, "limits", got.Limits, store.Limits{MaxBody: 4 << 20, CallLimit: 10 * time.Minute})
+		wantEqual(t, "tool changes", got.ToolChanges, store.ToolChangesAlarm)
 		if got.ID.IsZero() {
 			t.Fatal("no id was made")
 		}
