@@ -118,6 +118,10 @@ func (c *Control) status(ctx context.Context) (api.Status, error) {
 	if err != nil {
 		return api.Status{}, err
 	}
+	waiting, err := c.cfg.Store.WaitingTools(ctx)
+	if err != nil {
+		return api.Status{}, err
+	}
 	pair := c.feed.certificate()
 	out := api.Status{
 		Version: c.cfg.Version, Clock: c.cfg.Now().UTC(), BaseURL: c.cfg.Gateway.BaseURL, Listeners: []string{},
@@ -127,6 +131,7 @@ func (c *Control) status(ctx context.Context) (api.Status, error) {
 		Envoy:        api.EnvoyStatus{Version: c.cfg.EnvoyVersion},
 		Certificates: []api.CertificateStatus{{Name: "server", NotBefore: pair.NotBefore, NotAfter: pair.NotAfter}},
 		Keys:         api.KeyStatus{Sealing: true, TokenMAC: true, Sessions: len(keys.Sessions)},
+		WaitingTools: waiting,
 		Problems:     c.Problems(ctx),
 	}
 	replicas := map[string]*api.ReplicaStatus{}

@@ -81,6 +81,7 @@ type Control struct {
 
 	storeCheck   cachedCheck
 	toolsChanged prometheus.Counter
+	unwatched    unwatched
 
 	mu         sync.Mutex // guards journalErr
 	journalErr error

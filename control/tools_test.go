@@ -69,6 +69,9 @@ func TestChangedToolsAreAnAlarm(t *testing.T) {
 	if n := log.count("the definition of a tool has changed"); n != 1 {
 		t.Errorf("said %d times", n)
 	}
+	if !strings.Contains(f.get("/api/v1/status"), `"waiting_tools": 1`) {
+		t.Error("the status does not say so")
+	}
 	if !strings.Contains(f.get("/metrics"), "arbiter_tool_definitions_changed_total 1") {
 		t.Error("it is not counted")
 	}
@@ -90,6 +93,24 @@ func TestChangedToolsAreAnAlarm(t *testing.T) {
 	f.eventually("the approval is pushed", func() bool { return len(changed()) == 0 })
 }
 
+// TestToolsThatNobodyWatchesAreAnAlarm: said once, however often they come.
+func TestToolsThatNobodyWatchesAreAnAlarm(t *testing.T) {
+	log := &logged{}
+	f := newFixture(t, func(c *control.Config) { c.Slog = slog.New(slog.NewTextHandler(log, nil)) })
+	srv, err := f.store.CreateServer(t.Context(), newServer("one"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := f.control.Tools(t.Context(), &pb.ToolsRequest{ServerId: srv.ID.String(), LeftOut: 2, Tools: []*pb.ToolDefinition{tool("a", 1)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := log.count("tools that cannot be compared"); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+}
+
 func TestToolsRefuses(t *testing.T) {
 	f := newFixture(t, nil)
 	id := identity.NewServerID().String()
@@ -99,6 +120,7 @@ func TestToolsRefuses(t *testing.T) {
 		"a hash that is none": {ServerId: id, Tools: []*pb.ToolDefinition{{Name: "a", Hash: []byte{1}}}},
 		"no name":             {ServerId: id, Tools: []*pb.ToolDefinition{tool("", 1)}},
 		"a name without end":  {ServerId: id, Tools: []*pb.ToolDefinition{tool(strings.Repeat("a", 1025), 1)}},
+		"a text without end":  {ServerId: id, Tools: []*pb.ToolDefinition{{Name: "a", Hash: make([]byte, 32), Definition: make([]byte, 16<<10+1)}}},
 		"one tool twice":      {ServerId: id, Tools: []*pb.ToolDefinition{tool("a", 1), tool("a", 2)}},
 		"too many":            {ServerId: id, Tools: many},
 	} {

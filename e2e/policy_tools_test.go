@@ -88,10 +88,13 @@ func TestChangedTool(t *testing.T) {
 		text, isError, _ := a.call(t, "get", nil)
 		return isError && strings.Contains(text, "has changed")
 	})
-	upstream.describe("get", "gets a bill") // as it was approved
+	upstream.describe("get", "gets a bill") // as it was approved; but somebody has to have looked
+	wantSeen("pay")
+	shown, err := g.cli(t, "", "server", "tools", server, "get")
+	if err != nil || !strings.Contains(shown, "gets a bill") {
+		t.Errorf("one tool: %s, %v", shown, err)
+	}
+	g.object(t, "", "server", "approve-tools", server, "get")
 	wantSeen("get", "pay")
-	eventually(t, 20*time.Second, "what is as it was can be called", func() bool {
-		text, _, _ := a.call(t, "get", nil)
-		return text == "did get"
-	})
+	a.does(t, "get", nil)
 }

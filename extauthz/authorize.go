@@ -2,6 +2,7 @@ package extauthz
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -16,8 +17,7 @@ const (
 	transportRPC = "rpc"
 )
 
-// authorize is step 6: the question for each message, all or nothing; then the
-// limits of all of them together.
+// authorize is step 6: the question for each message, all or nothing.
 func (s *Server) authorize(ctx context.Context, d *decision) error {
 	if d.req.transport == jsonrpc.MCP && d.opensStreams() {
 		if s.streams.count(tokenKey(d.who.ID)) >= d.snap.gateway.streams {
@@ -28,34 +28,36 @@ func (s *Server) authorize(ctx context.Context, d *decision) error {
 		return deny(reasonHeaders).addressed(d.call)
 	}
 	d.input, d.calls = s.inputOf(d), callsOf(d.call, d.version())
-	var limited []wanted
 	if len(d.call.messages) == 0 {
 		if d.req.method == "DELETE" {
 			return nil // upkeep: ending a session takes no right
 		}
 		d.input.Action = policies.ActionOpenStream
-		if err := s.ask(ctx, d, d.input, &limited); err != nil {
+		if err := s.ask(ctx, d, d.input); err != nil {
 			return err
 		}
 	}
 	for i := range d.calls {
 		in := d.input
 		in.Call = &d.calls[i]
-		if err := s.ask(ctx, d, in, &limited); err != nil {
+		if err := s.ask(ctx, d, in); err != nil {
 			return err
 		}
 	}
-	return s.takeLimits(d, limited)
+	return nil
 }
 
 // ask puts one question to the policy of this request's snapshot.
-func (s *Server) ask(ctx context.Context, d *decision, in policies.Input, limited *[]wanted) error {
+func (s *Server) ask(ctx context.Context, d *decision, in policies.Input) error {
 	began := s.now()
 	answer, err := d.snap.policy.Decide(ctx, &in)
 	took := s.now().Sub(began)
 	s.metrics.policy.Observe(took.Seconds())
 	d.hear(&in, answer, err, took)
 	switch {
+	case errors.Is(err, policies.ErrArguments):
+		return (&denial{reason: reasonBody, detail: "arguments_too_large", code: codeInvalidParams}).
+			with("the arguments hold too many values, or a number that is too long, for the policy of this gateway").addressed(d.call)
 	case err != nil:
 		return err
 	case !answer.Allow:
@@ -64,7 +66,7 @@ func (s *Server) ask(ctx context.Context, d *decision, in policies.Input, limite
 		return deny(reasonTool).addressed(d.call)
 	}
 	for _, limit := range answer.Limits {
-		*limited = want(*limited, limit, d.who.Principal.Digest(), toolOf(in.Call))
+		d.limited = want(d.limited, limit, d.who.Principal.Digest(), toolOf(in.Call))
 	}
 	return d.setHeaders(answer.Headers)
 }
@@ -76,12 +78,20 @@ func toolOf(c *policies.Call) string {
 	return c.Tool
 }
 
-// takeLimits counts an allowed request against what the policy limits it by.
-func (s *Server) takeLimits(d *decision, limited []wanted) error {
-	if len(limited) == 0 {
+// takeLimits counts an allowed request against what the policy limits it by, all
+// of its messages together.
+func (s *Server) takeLimits(d *decision) error {
+	if len(d.limited) == 0 {
 		return nil
 	}
-	wait := s.limits.take(d.srv.id, d.who.Principal.Digest(), limited, s.revoked.Instant().Boot)
+	for i := range d.limited {
+		if burst := d.limited[i].burst; d.limited[i].tokens > burst {
+			return deny(reasonLimit).
+				with("this is more at once than the policy ever allows, " + strconv.Itoa(burst) + ": split the batch").
+				addressed(d.call)
+		}
+	}
+	wait := s.limits.take(d.srv.id, d.who.Principal.Digest(), d.limited, s.revoked.Instant().Boot)
 	if wait == 0 {
 		return nil
 	}
@@ -133,18 +143,18 @@ func callsOf(c call, version string) []policies.Call {
 // callOf is a message as a policy sees it.
 func callOf(m jsonrpc.Message) policies.Call {
 	c := policies.Call{Method: m.Method, Arguments: m.Arguments, Subscriptions: m.Subscriptions, Notification: m.Kind == jsonrpc.Notification}
-	switch m.Method {
-	case "tools/call":
+	switch jsonrpc.SubjectOf(m.Method) {
+	case jsonrpc.Tool:
 		c.Tool = m.Selector
-	case "prompts/get":
+	case jsonrpc.Prompt:
 		c.Prompt = m.Selector
-	case "resources/read", "resources/subscribe", "resources/unsubscribe":
+	case jsonrpc.Resource:
 		c.Resource = m.Selector
-	case "tasks/get", "tasks/update", "tasks/cancel", "tasks/result":
+	case jsonrpc.Task:
 		c.Task = m.Selector
-	case "logging/setLevel":
+	case jsonrpc.Level:
 		c.Level = m.Selector
-	case "completion/complete":
+	case jsonrpc.Completion:
 		c.Ref = &policies.Ref{Type: m.Ref, Name: m.Selector}
 	default:
 		if !known(m.Method) {

@@ -27,6 +27,7 @@ var (
 	errNoLease        = errors.New("control is not heard: nothing can be decided")
 	errStaleCheck     = errors.New("the decision lies too far back")
 	errBusy           = errors.New("too many request bodies wait for a decision")
+	errChanging       = errors.New("what decides changes again and again")
 )
 
 // decision is a request's way through Check. The zero decision denies.
@@ -39,10 +40,12 @@ type decision struct {
 	who     resolve.Credential
 	call    call
 	session *session.Session  // of a legacy request other than the opener
+	reused  bool              // an id of it was that of a list, whose answer may come instead
 	input   policies.Input    // what is asked of each message, without its call
 	calls   []policies.Call   // those that the policy is asked about
 	heard   heard             // what it said, for the record
 	headers []policies.Header // that it sets for the upstream
+	limited []wanted          // of what it limits
 	route   route
 	denied  *denial
 	status  int // of the denial's answer, and its body
@@ -77,9 +80,58 @@ func (s *Server) Check(ctx context.Context, in wire.Message) (wire.Message, erro
 	return out, nil
 }
 
-// decide runs steps 1 to 6 of docs/architecture.md, "Request". Each returns
-// nil, a denial, or an error that is the gateway's own fault.
-func (s *Server) decide(ctx context.Context, d *decision, in wire.Message) (err error) {
+// decidedMost is how often a request is decided, when each time something else
+// decides by the time that it is.
+const decidedMost = 4
+
+// decide runs steps 1 to 6 of docs/architecture.md, "Request", and allows only
+// what the newest policy allows of the server as it is now: steps 3 and 6 wait
+// for others, and in the meantime a change may have been confirmed. What is
+// denied by an older one stays denied.
+func (s *Server) decide(ctx context.Context, d *decision, in wire.Message) error {
+	for range decidedMost {
+		d.again()
+		if err := s.decideOnce(ctx, d, in); err != nil {
+			return err
+		}
+		if ctx.Err() != nil { // a decision made too late is none
+			return ctx.Err()
+		}
+		newest, err := s.live(d.srv.id, d.who.Hash, d.who.Expires) // time has passed since step 3
+		if err != nil {
+			return err
+		}
+		if !s.revoked.Known().Holds(d.who.Memory, s.revoked.Instant(), revocation.AnswerAge(revocation.CacheAge)) {
+			return errStaleCheck
+		}
+		if !d.decidedBy(newest) {
+			continue
+		}
+		if err := s.takeLimits(d); err != nil {
+			return err
+		}
+		d.allowed = true // the one line that allows
+		return nil
+	}
+	return errChanging
+}
+
+// again forgets what was decided, but not how long it took.
+func (d *decision) again() {
+	d.input, d.calls, d.headers, d.limited = policies.Input{}, nil, nil, nil
+	d.heard = heard{took: d.heard.took}
+}
+
+// decidedBy reports that a snapshot decides as that of this request: its policy,
+// what that may see and set, the server's grants and data, its held tools.
+func (d *decision) decidedBy(snap *Snapshot) bool {
+	return snap.gateway == d.snap.gateway && snap.policy == d.snap.policy &&
+		snap.servers.find(d.srv.id).seenAs == d.srv.seenAs
+}
+
+// decideOnce runs the steps on the newest snapshot. Each returns nil, a denial,
+// or an error that is the gateway's own fault.
+func (s *Server) decideOnce(ctx context.Context, d *decision, in wire.Message) (err error) {
 	if d.snap = s.snapshot.Load(); !d.snap.Ready() || !s.revoked.Alive() {
 		return errNoLease
 	}
@@ -106,20 +158,9 @@ func (s *Server) decide(ctx context.Context, d *decision, in wire.Message) (err 
 	if err = s.authorize(ctx, d); err != nil { // 6.
 		return err
 	}
-	if d.route, err = s.chooseRoute(ctx, d); err != nil {
-		return err
-	}
-	if ctx.Err() != nil { // a decision made too late is none
-		return ctx.Err()
-	}
-	if _, err = s.live(d.srv.id, d.who.Hash, d.who.Expires); err != nil { // time has passed since step 3
-		return err
-	}
-	if !s.revoked.Known().Holds(d.who.Memory, s.revoked.Instant(), revocation.AnswerAge(revocation.CacheAge)) {
-		return errStaleCheck
-	}
-	d.allowed = true // the one line that allows
-	return nil
+	d.reused = s.listIDs.notes(d, s.revoked.Instant().Boot)
+	d.route, err = s.chooseRoute(ctx, d)
+	return err
 }
 
 // extract is step 2. Only access tokens are known to this release.

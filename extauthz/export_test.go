@@ -1,5 +1,14 @@
 package extauthz
 
+// Errors that tests tell apart.
+var (
+	ErrRecordsFull = errRecordsFull
+	ErrChanging    = errChanging
+)
+
+// PolicyFault is an answer of the policy that cannot be followed.
+type PolicyFault = policyFault
+
 // DecideByTime is what the server does every minute.
 func (s *Server) DecideByTime() { s.decideByTime() }
 

@@ -12,6 +12,8 @@ import (
 	procv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/arbiter-gateway/arbiter/extauthz/lists"
 )
 
 // guard is the answer flow of docs/architecture.md: one call per answer that
@@ -192,20 +194,30 @@ func (g *guard) end() {
 
 // cut refuses a stream that lost a race before its headers are out.
 func (g *guard) cut(n *note, why error) error {
-	out := outward{503, codeUnavailable, "the gateway cannot decide now: try again"}
-	var refused *denial
-	if errors.As(why, &refused) {
-		out = refused.outward()
-	}
-	body := errorBody(n.Transport, n.ID, out, errorData{RequestID: n.Request})
-	lines := headerLines{{"arbiter-decision", "deny"}}
-	if out.status == http.StatusUnauthorized {
-		lines = append(lines, [2]string{"www-authenticate", challenge(g.server.snapshot.Load(), n.Server, n.Transport, true)})
-	}
-	if err := g.immediate(out.status, "refused_after_check", body, lines...); err != nil {
+	if err := g.instead(n, why, "refused_after_check"); err != nil {
 		return err
 	}
 	return g.drain()
+}
+
+// instead answers in the place of an answer of which nothing is out.
+func (g *guard) instead(n *note, why error, details string) error {
+	out := refusal(why)
+	body := errorBody(n.Transport, n.ID, out, errorData{RequestID: n.Request})
+	lines := headerLines{{"arbiter-decision", decisionBehind(why)}}
+	if out.status == http.StatusUnauthorized {
+		lines = append(lines, [2]string{"www-authenticate", challenge(g.server.snapshot.Load(), n.Server, n.Transport, true)})
+	}
+	return g.immediate(out.status, details, body, lines...)
+}
+
+// decisionBehind is what was decided when an answer does not pass: a fault of
+// the upstream's leaves the request allowed.
+func decisionBehind(why error) string {
+	if _, theirs := errors.AsType[*lists.Refusal](why); theirs || errors.Is(why, errTooLate) {
+		return "allow"
+	}
+	return "deny"
 }
 
 // seal gives the session of an initialize its id, if whoever asked may still.

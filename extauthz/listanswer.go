@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -23,8 +24,12 @@ const filterTime = 700 * time.Millisecond
 // codeTimeout is that of Envoy's own 504 (xds/localreply.go).
 const codeTimeout = -31504
 
-// errAnswersHeld says that too many bytes of answers wait to be whole.
-var errAnswersHeld = errors.New("too many bytes of lists are held back")
+var (
+	// errAnswersHeld says that too many bytes of answers wait to be whole.
+	errAnswersHeld = errors.New("too many bytes of lists are held back")
+	// errTooLate says that an answer was not whole within its call limit.
+	errTooLate = errors.New("the server did not answer in time")
+)
 
 // listFilter is what step 4 does to one answer: its body goes through a filter
 // of package lists, which asks the newest policy about each item.
@@ -170,20 +175,14 @@ func (f *listFilter) refuse(why error, part []byte) error {
 func (f *listFilter) breakOff(why error) error {
 	f.refusing(why)
 	f.refused = true
-	return f.instead(refusal(why), "list_refused")
+	return f.g.instead(f.n, why, "list_refused")
 }
 
 // expire breaks an answer off that was not whole within its call limit.
 func (f *listFilter) expire() {
-	out := outward{504, codeTimeout, "the server did not answer in time"}
-	if err := f.instead(out, "list_timeout"); err != nil {
+	if err := f.g.instead(f.n, errTooLate, "list_timeout"); err != nil {
 		f.g.server.cfg.Slog.Debug("ending an answer that is gone", "error", err)
 	}
-}
-
-func (f *listFilter) instead(out outward, details string) error {
-	body := errorBody(f.n.Transport, f.n.ID, out, errorData{RequestID: f.n.Request})
-	return f.g.immediate(out.status, details, body, [2]string{"arbiter-decision", "allow"})
 }
 
 func (f *listFilter) begun() bool {
@@ -201,8 +200,11 @@ func (f *listFilter) refusing(why error) {
 	s.cfg.Slog.Warn("a list is not passed on", "request_id", f.n.Request, "server", f.n.Server, "error", why)
 }
 
-// refusal is what the caller sees of it.
+// refusal is what a caller sees of an answer that does not pass.
 func refusal(why error) outward {
+	if errors.Is(why, errTooLate) {
+		return outward{http.StatusGatewayTimeout, codeTimeout, errTooLate.Error()}
+	}
 	if _, theirs := errors.AsType[*lists.Refusal](why); theirs {
 		return outward{502, codeUpstream, "the server behind the gateway gave a list that is not passed on: it cannot be read in exactly one way, or is too long"}
 	}

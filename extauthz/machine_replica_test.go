@@ -69,7 +69,7 @@ func newMachineReplica(name string, control *machineControl) (*machineReplica, e
 	log, api := slog.New(slog.DiscardHandler), pb.NewControlClient(r.line)
 	s := &Server{
 		cfg: Config{Replica: name, Clock: r.clock, Slog: log}, now: time.Now, streams: newStreams(),
-		headers: newHeaderCache(api), tools: newDefinitions(api), records: newRecorder(io.Discard, api, log),
+		headers: newHeaderCache(api), tools: newDefinitions(api), listIDs: newListIDs(), records: newRecorder(io.Discard, api, log),
 	}
 	r.server = s
 	var err error

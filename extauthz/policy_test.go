@@ -7,9 +7,11 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
+	"github.com/arbiter-gateway/arbiter/internal/token"
 )
 
 // sayings is a policy that says of each tool what its name asks for.
@@ -189,26 +191,72 @@ func (f *fixture) logged(what string, n int) {
 	f.eventually(what+" is recorded", func() bool { return strings.Count(f.records.String(), what) >= n })
 }
 
-// Whatever a policy says, a token of one server is nothing on another: the
-// answer is, byte for byte, the one to a token that nobody made.
+// anyPolicy draws a policy: nothing at all, everything, and much in between that
+// could make an answer look another way.
+func anyPolicy(rt *rapid.T) string {
+	word := rapid.StringMatching(`[a-z]{1,8}`)
+	condition := rapid.OneOf(
+		rapid.SampledFrom([]string{
+			"true", "input.principal.id", "input.server.id", "input.principal.server != input.server.id", "not input.call", "input.time > 0",
+			"to_number(input.principal.id) > 0", // an error, when it is asked
+		}),
+		rapid.Custom(func(rt *rapid.T) string { return "input.call.tool != \"" + word.Draw(rt, "tool") + "\"" }),
+	)
+	rule := rapid.Custom(func(rt *rapid.T) string {
+		said := rapid.SampledFrom([]string{
+			"allow", "allow", "allow", "hide", "scopes_needed contains %q", "deny contains {\"code\": %q, \"message\": \"no\"}",
+			"headers[\"x-arbiter-policy-team\"] := %q", "headers[%q] := \"x\"", "limits contains {\"by\": [\"server\"], \"rate\": 0.01, \"burst\": 1, \"x\": %q}",
+		}).Draw(rt, "what")
+		if strings.Contains(said, "%q") {
+			said = fmt.Sprintf(said, word.Draw(rt, "word"))
+		}
+		return said + " if " + condition.Draw(rt, "if")
+	})
+	all := "package policy\n\nallow if true\n"
+	if rapid.IntRange(0, 3).Draw(rt, "allow-all") == 0 {
+		return all
+	}
+	return "package policy\n\nhide if false\n\n" + strings.Join(rapid.SliceOfN(rule, 0, 6).Draw(rt, "rules"), "\n\n") + "\n"
+}
+
+// asked is how many questions the policy was asked.
+func (f *fixture) asked() (n uint64) {
+	f.t.Helper()
+	families, err := f.registry.Gather()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "arbiter_policy_seconds" {
+			n += family.GetMetric()[0].GetHistogram().GetSampleCount()
+		}
+	}
+	return n
+}
+
+// Whatever a policy says, a token of one server is nothing on another: no policy
+// is asked, and the answer is, byte for byte, the one to a token that nobody
+// made.
 func TestPolicyCannotWidenACredential(t *testing.T) {
 	srv, other := newServer(), newServer()
 	f := newFixture(t, srv, other)
 	_, value := f.token(srv.GetId())
-	nobody := strings.Repeat("x", len(value))
-	rules := []string{
-		"allow := true", "deny := set()", "hide := true", "headers := {\"x-arbiter-policy-team\": \"a\"}",
-		"scopes_needed := {\"a\"}", "limits contains {\"by\": [\"server\"], \"rate\": 1000, \"burst\": 1000}",
-	}
+	nobody := token.New(token.Access, macKey).Reveal()
 	rapid.Check(t, func(rt *rapid.T) {
-		said := rapid.SliceOfDistinct(rapid.SampledFrom(rules), rapid.ID[string]).Draw(rt, "rules")
-		f.decideBy("package policy\n\n" + strings.Join(append(said, "told if true"), "\n\n") + "\n")
-		body := rapid.SampledFrom([]string{toolsList, initialize, toolCall("echo"), initialized, "[" + toolsList + "]"}).Draw(rt, "body")
+		f.decideBy(anyPolicy(rt))
+		body := rapid.SampledFrom([]string{toolsList, initialize, toolCall("echo"), "[" + toolsList + "]", "{", ""}).Draw(rt, "body")
 		in := rapid.SampledFrom([]func(string, string, string) request{rpcCall, mcpCall}).Draw(rt, "transport")
-		gotStatus, got := outcome(f.mustCheck(in(other.GetId(), value, body)))
-		wantStatus, want := outcome(f.mustCheck(in(other.GetId(), nobody, body)))
-		if gotStatus != 401 || wantStatus != 401 || got != want {
-			rt.Errorf("on another server: %d %s, nobody's: %d %s", gotStatus, got, wantStatus, want)
+		before := f.asked()
+		got, want := f.mustCheck(in(other.GetId(), value, body)), f.mustCheck(in(other.GetId(), nobody, body))
+		if status, text := outcome(got); status != 401 || !proto.Equal(got, want) {
+			rt.Errorf("on another server: %d %s\n%v, nobody's: %v", status, text, got, want)
+		}
+		if asked := f.asked(); asked != before {
+			rt.Errorf("the policy was asked %d times", asked-before)
+		}
+		_, _ = f.check(rpcCall(srv.GetId(), value, toolsList)) // on its own server it is
+		if f.asked() != before+1 {
+			rt.Error("nobody counts what the policy is asked")
 		}
 	})
 }
@@ -225,9 +273,14 @@ func TestPolicySwapUnderLoad(t *testing.T) {
 	stop, ended := make(chan struct{}), make(chan error, 4)
 	for range cap(ended) {
 		go func() {
+			allowed := 0
 			for {
 				select {
 				case <-stop:
+					if allowed == 0 {
+						ended <- fmt.Errorf("no request was decided: %w", f.faults.last())
+						return
+					}
 					ended <- nil
 					return
 				default:
@@ -236,6 +289,7 @@ func TestPolicySwapUnderLoad(t *testing.T) {
 				if err != nil {
 					continue // too slow on a busy machine: no decision
 				}
+				allowed++
 				if h := headersOf(out); h["x-arbiter-policy-a"] == "" || h["x-arbiter-policy-a"] != h["x-arbiter-policy-b"] {
 					ended <- fmt.Errorf("half a policy: %v", h)
 					return

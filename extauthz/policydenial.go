@@ -77,18 +77,18 @@ const hiddenNameMost = 1 << 10
 func unknown(m jsonrpc.Message) outward {
 	name := m.Selector[:min(len(m.Selector), hiddenNameMost)]
 	out := outward{code: codeInvalidParams}
-	switch m.Method {
-	case "tools/call":
+	switch jsonrpc.SubjectOf(m.Method) {
+	case jsonrpc.Tool:
 		out.text = "Unknown tool: " + name
-	case "prompts/get":
+	case jsonrpc.Prompt:
 		out.text = "Unknown prompt: " + name
-	case "resources/read", "resources/subscribe", "resources/unsubscribe":
+	case jsonrpc.Resource:
 		out.text = "Resource not found: " + name
-	case "completion/complete":
+	case jsonrpc.Completion:
 		if out.text = "Unknown prompt: " + name; m.Ref == "ref/resource" {
 			out.text = "Resource not found: " + name
 		}
-	case "tasks/get", "tasks/update", "tasks/cancel", "tasks/result":
+	case jsonrpc.Task:
 		out.text = "Task not found: " + name
 	default:
 		out = outward{code: codeMethodNotFound, text: "Method not found"}

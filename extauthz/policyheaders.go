@@ -1,12 +1,12 @@
 package extauthz
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/arbiter-gateway/arbiter/extauthz/wire"
+	"github.com/arbiter-gateway/arbiter/internal/headers"
 	"github.com/arbiter-gateway/arbiter/policies"
 )
 
@@ -25,38 +25,30 @@ const policyPrefix = "x-arbiter-policy-"
 // names and values.
 const seenMost = 4 << 10
 
-var errHeaderConflict = errors.New("the policy sets one header to two values for one batch")
+// policyFault is an answer of the policy that cannot be followed. It names
+// nothing that the policy said, which may hold an argument's value.
+type policyFault struct{ revision, what string }
+
+func (e *policyFault) Error() string { return "policy " + e.revision + ": " + e.what }
+
+func (d *decision) policyFault(what string) error {
+	return &policyFault{d.snap.policy.Revision(), what}
+}
 
 // newPolicyHeaders refuses names by which a policy would see a credential, or
 // change how a request is framed, routed or understood.
 func newPolicyHeaders(seen, set []string) (policyHeaders, error) {
 	for _, name := range seen {
-		if !headerName(name) || slices.Contains([]string{"authorization", "cookie", "proxy-authorization", headerSessionID}, name) {
+		if !headers.IsName(name) || !headers.MaySee(name) {
 			return policyHeaders{}, fmt.Errorf("gateway settings: policies cannot see the request header %q", name)
 		}
 	}
 	for _, name := range set {
-		if !headerName(name) || reserved(name) {
+		if !headers.IsName(name) || !headers.MaySet(name) {
 			return policyHeaders{}, fmt.Errorf("gateway settings: policies cannot set the upstream header %q", name)
 		}
 	}
 	return policyHeaders{seen: seen, set: set}, nil
-}
-
-func headerName(name string) bool {
-	return name != "" && len(name) <= 128 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
-}
-
-// reserved are the names that the protocols and the gateway itself use.
-func reserved(name string) bool {
-	switch name {
-	case "authorization", "cookie", "set-cookie", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
-		"host", "expect", "origin", "forwarded", "via", "last-event-id":
-		return true
-	}
-	return slices.ContainsFunc([]string{
-		"proxy-", "content-", "accept", "mcp-", "arbiter-", "x-arbiter-", "x-envoy-", "x-forwarded-", "access-control-", "sec-",
-	}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // allows reports whether a policy may set a header.
@@ -67,17 +59,17 @@ func (p *policyHeaders) allows(name string) bool {
 // setHeaders keeps what a policy wants to tell the upstream. What it may not
 // set, and what contradicts another message of the batch, is the policy's
 // fault.
-func (d *decision) setHeaders(headers []policies.Header) error {
-	for _, h := range headers {
+func (d *decision) setHeaders(said []policies.Header) error {
+	for _, h := range said {
 		if !d.snap.gateway.policy.allows(h.Name) {
-			return fmt.Errorf("the policy sets the header %q, which no setting lists", h.Name)
+			return d.policyFault("it sets a header that policy_upstream_headers does not list")
 		}
 		at := slices.IndexFunc(d.headers, func(before policies.Header) bool { return before.Name == h.Name })
 		switch {
 		case at < 0:
 			d.headers = append(d.headers, h)
 		case d.headers[at].Value != h.Value:
-			return errHeaderConflict
+			return d.policyFault("it sets one header to two values for one batch")
 		}
 	}
 	return nil

@@ -33,6 +33,7 @@ func TestPolicyLimits(t *testing.T) {
 	prompt := message("prompts/get", `{"name":"a"}`)
 	get := mcp("").without("content-type")
 	get.method = "GET"
+	tooMany := "[" + toolCall("dear 3") + "," + toolCall("dear 3") + "," + toolCall("dear 3") + "]"
 	const why = "this is called too often: the policy limits how often, and each replica of the gateway counts; try again in "
 	f.checkRows(t, []row{
 		{"the first", mcp(toolCall("dear")), 0, ""},
@@ -43,7 +44,7 @@ func TestPolicyLimits(t *testing.T) {
 		{"another tool", rpc(toolCall("dear too")), 0, ""},
 		{"a tool without a limit", rpc(toolCall("cheap")), 0, ""},
 		{"another principal", rpcCall(srv.GetId(), second, toolCall("dear")), 0, ""},
-		{"more at once than may be", rpc("[" + toolCall("dear 3") + "," + toolCall("dear 3") + "," + toolCall("dear 3") + "]"), 429, `[{"jsonrpc":"2.0","id":"x","error":{"code":-31429`},
+		{"more at once than may be", rpc(tooMany), 429, `[{"jsonrpc":"2.0","id":"x","error":{"code":-31429,"message":"this is more at once than the policy ever allows, 2: split the batch","data":{"reason":"rate_limited","request_id":"request-1"}}}`},
 		{"which took nothing", rpc("[" + toolCall("dear 3") + "," + toolCall("dear 3") + "]"), 0, ""},
 		{"a prompt", mcp(prompt), 0, ""},
 		{"a prompt again", mcp(prompt), 200, `"error":{"code":-31429,"message":"` + why + `500 s","data":{"reason":"rate_limited"`},
@@ -55,7 +56,7 @@ func TestPolicyLimits(t *testing.T) {
 	for _, tt := range []struct {
 		in   request
 		want string
-	}{{rpc(toolCall("dear")), "1000"}, {get, "1000"}, {mcp(toolCall("dear")), ""}} {
+	}{{rpc(toolCall("dear")), "1000"}, {rpc(tooMany), ""}, {get, "1000"}, {mcp(toolCall("dear")), ""}} {
 		if got := headersOf(f.mustCheck(tt.in))["retry-after"]; got != tt.want {
 			t.Errorf("%s %s: Retry-After is %q, want %q", tt.in.method, tt.in.path, got, tt.want)
 		}

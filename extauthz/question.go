@@ -69,7 +69,7 @@ func (d *decision) askedAgain() bool {
 	if d.req.transport == jsonrpc.RPC {
 		return !d.nothingDue() && listing(d.req.transport, d.call.messages)
 	}
-	return d.req.method == http.MethodGet || d.req.method == http.MethodPost && !allUpkeep(d.call.messages)
+	return d.reused || d.req.method == http.MethodGet || d.req.method == http.MethodPost && !allUpkeep(d.call.messages)
 }
 
 // arguments is how many bytes of arguments and params there are.
@@ -81,7 +81,7 @@ func (q *question) arguments() (n int) {
 }
 
 // inputs is what was asked, one for each message, of the server as it is now.
-// There are none when the calls were not carried (decidable).
+// There are none when the calls were not carried: nobody can tell then (askAgain).
 func (q *question) inputs(srv *server, now time.Time) []policies.Input {
 	if q.withheld == withheldCalls {
 		return nil

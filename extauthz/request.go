@@ -60,7 +60,6 @@ type header struct {
 	requestMethod   []string // Access-Control-Request-Method
 	requestHeaders  []string // Access-Control-Request-Headers
 	mcp             []string // names of all mcp-* fields
-	lastEvent       bool     // there is a Last-Event-ID
 
 	seen     []policies.Header // those that policies see
 	seenSize int               // bytes of their names and values
@@ -157,8 +156,6 @@ func (h *header) add(name, value []byte) {
 		h.requestMethod = append(h.requestMethod, string(value))
 	case "access-control-request-headers":
 		h.requestHeaders = append(h.requestHeaders, string(value))
-	case "last-event-id":
-		h.lastEvent = true
 	default:
 		if bytes.HasPrefix(name, []byte("mcp-")) {
 			h.addMCP(string(name), string(value))

@@ -152,9 +152,10 @@ func markOf(d *decision) string {
 }
 
 // listed reports that the answer may hold a list, whether or not one is due: an
-// upstream might answer a notification as if it were a request.
+// upstream might answer a notification as if it were a request, and on a GET
+// stream what was asked for elsewhere.
 func (d *decision) listed() bool {
-	return listing(d.req.transport, d.call.messages) || d.route.resumes && d.req.method == http.MethodGet && d.req.header.lastEvent
+	return listing(d.req.transport, d.call.messages) || d.reused || d.req.method == http.MethodGet
 }
 
 // nothingDue reports a request that wants no answer but its status: a
@@ -204,7 +205,7 @@ func upstreamHeaders(d *decision) (set headerLines, remove []string) {
 	default:
 		remove = append(remove, headerSessionID)
 	}
-	if d.req.transport == jsonrpc.MCP && (!d.route.resumes || d.call.modern) {
+	if d.req.transport == jsonrpc.MCP && (!d.route.resumes || d.call.modern || d.req.method != http.MethodGet) {
 		remove = append(remove, "last-event-id")
 	}
 	if d.call.opener || d.listed() {

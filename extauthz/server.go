@@ -51,6 +51,7 @@ type Server struct {
 	tokens    *resolve.Resolver
 	headers   *headerCache
 	tools     *definitions
+	listIDs   *listIDs
 	addresses *upstream.Resolver
 	streams   *streams
 	limits    limits
@@ -81,10 +82,12 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Bulk == nil {
 		cfg.Bulk = cfg.Control
 	}
-	control := pb.NewControlClient(cfg.Control)
+	control, bulk := pb.NewControlClient(cfg.Control), pb.NewControlClient(cfg.Bulk)
 	s := &Server{
 		cfg: cfg, now: cfg.Now, streams: newStreams(),
-		seen: newSeenFile(cfg.SeenFile, cfg.Slog), headers: newHeaderCache(control), tools: newDefinitions(control), records: newRecorder(cfg.Records, pb.NewControlClient(cfg.Bulk), cfg.Slog),
+		seen:    newSeenFile(cfg.SeenFile, cfg.Slog),
+		headers: newHeaderCache(control), tools: newDefinitions(control), listIDs: newListIDs(),
+		records: newRecorder(cfg.Records, bulk, cfg.Slog),
 	}
 	var err error
 	if s.revoked, err = newFollower(s, control); err != nil {

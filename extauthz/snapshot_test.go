@@ -76,7 +76,7 @@ func TestGatewayRefusesHeaderNames(t *testing.T) {
 	if _, err := parseGateway(good()); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"authorization", "cookie", "proxy-authorization", "mcp-session-id", "X-Team", "", "x_team", "a\r\nb", "a b"} {
+	for _, name := range []string{"authorization", "cookie", "proxy-authorization", "set-cookie", "x-api-key", "last-event-id", "mcp-session-id", "X-Team", "", "x_team", "a\r\nb", "a b"} {
 		settings := good()
 		settings.PolicyRequestHeaders = []string{"x-team", name}
 		if _, err := parseGateway(settings); err == nil {

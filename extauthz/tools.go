@@ -29,8 +29,15 @@ type definitions struct {
 
 // toolList is the tools of one list answer, by name.
 type toolList struct {
-	srv    *server
-	hashes map[string][32]byte
+	srv     *server
+	known   map[string]definitionText
+	leftOut []string // names of those that cannot be compared
+}
+
+// definitionText is a definition in its canonical form.
+type definitionText struct {
+	hash [32]byte
+	text []byte
 }
 
 const (
@@ -41,11 +48,7 @@ const (
 	listsKnown   = 64
 	toolsMost    = 4096 // of one list answer
 	toolNameMost = 1024 // bytes
-)
-
-var (
-	errTooManyTools = fmt.Errorf("a list has more than %d tools", toolsMost)
-	errToolName     = fmt.Errorf("a tool's name has more than %d bytes", toolNameMost)
+	toolTextMost = 16 << 10
 )
 
 func newDefinitions(control pb.ControlClient) *definitions {
@@ -79,19 +82,13 @@ func (d *definitions) held(ctx context.Context, srv *server, kind lists.Kind, it
 	return d.see(ctx, srv, values)
 }
 
-// see is told the tools of one list answer, and says which of them have changed
-// and may not be used. An error says that nobody could tell.
+// see is told the tools of one list answer, and says which of them may not be
+// used: those that have changed, and those that cannot be compared. An error
+// says that nobody could tell.
 func (d *definitions) see(ctx context.Context, srv *server, tools []jsontext.Value) (map[string]bool, error) {
-	hashes, err := hashesOf(tools)
-	if err != nil && srv.denyChanged {
+	l, err := readTools(srv, tools)
+	if err != nil || len(l.known)+len(l.leftOut) == 0 || srv.listed.has(l.digest()) {
 		return nil, err
-	}
-	if len(hashes) == 0 {
-		return nil, nil
-	}
-	l := toolList{srv, hashes}
-	if srv.listed.has(l.digest()) {
-		return nil, nil
 	}
 	if srv.denyChanged {
 		return d.ask(ctx, l)
@@ -105,25 +102,26 @@ func (d *definitions) see(ctx context.Context, srv *server, tools []jsontext.Val
 
 // ask compares a list with what control remembers. A list that holds nothing up
 // is not asked about again until the server's settings come anew: whatever
-// changes what is approved, or what has changed, also changes those.
+// changes what is denied also changes those.
 func (d *definitions) ask(ctx context.Context, l toolList) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	in := &pb.ToolsRequest{ServerId: l.srv.id.String()}
-	for _, name := range slices.Sorted(maps.Keys(l.hashes)) {
-		hash := l.hashes[name]
-		in.Tools = append(in.Tools, &pb.ToolDefinition{Name: name, Hash: hash[:]})
+	in := &pb.ToolsRequest{ServerId: l.srv.id.String(), LeftOut: uint32(len(l.leftOut))}
+	for _, name := range slices.Sorted(maps.Keys(l.known)) {
+		one := l.known[name]
+		in.Tools = append(in.Tools, &pb.ToolDefinition{Name: name, Hash: one.hash[:], Definition: one.text})
 	}
 	out, err := d.control.Tools(ctx, in)
 	if err != nil {
 		return nil, fmt.Errorf("asking control about tools: %w", err)
 	}
-	if len(out.GetChanged()) == 0 || !l.srv.denyChanged {
+	held := append(out.GetChanged(), l.leftOut...)
+	if len(held) == 0 || !l.srv.denyChanged {
 		l.srv.listed.add(l.digest())
 		return nil, nil
 	}
-	changed := map[string]bool{}
-	for _, name := range out.GetChanged() {
+	changed := make(map[string]bool, len(held))
+	for _, name := range held {
 		changed[name] = true
 	}
 	return changed, nil
@@ -132,36 +130,40 @@ func (d *definitions) ask(ctx context.Context, l toolList) (map[string]bool, err
 // digest names exactly these tools with these definitions.
 func (l toolList) digest() [32]byte {
 	h := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(l.hashes)) {
-		of := sha256.Sum256([]byte(name))
-		hash := l.hashes[name]
+	for _, name := range slices.Sorted(maps.Keys(l.known)) {
+		of, hash := sha256.Sum256([]byte(name)), l.known[name].hash
 		h.Write(of[:])
 		h.Write(hash[:])
+	}
+	for _, name := range l.leftOut {
+		of := sha256.Sum256([]byte(name))
+		h.Write(of[:])
 	}
 	return [32]byte(h.Sum(nil))
 }
 
-// hashesOf reads the tools of a list. One without a name is nobody's: it is not
-// shown anyway. Two of one name count as one that is both.
-func hashesOf(tools []jsontext.Value) (map[string][32]byte, error) {
-	if len(tools) > toolsMost {
-		return nil, errTooManyTools
-	}
-	out := make(map[string][32]byte, len(tools))
+// readTools reads the tools of a list. One without a name is nobody's: it is not
+// shown anyway. Two of one name count as one that is both. Names that are too
+// long, and tools beyond toolsMost, are left out.
+func readTools(srv *server, tools []jsontext.Value) (toolList, error) {
+	l := toolList{srv: srv, known: make(map[string]definitionText, min(len(tools), toolsMost))}
 	for _, tool := range tools {
-		name, hash, err := definitionOf(tool)
-		if err != nil {
-			return nil, err
-		}
-		if name == "" {
+		name, one, err := definitionOf(tool)
+		before, twice := l.known[name]
+		switch {
+		case err != nil:
+			return l, err
+		case name == "":
 			continue
+		case len(name) > toolNameMost, len(l.known) == toolsMost && !twice:
+			l.leftOut = append(l.leftOut, name)
+			continue
+		case twice:
+			one = definitionText{hash: sha256.Sum256(slices.Concat(before.hash[:], one.hash[:]))}
 		}
-		if before, twice := out[name]; twice {
-			hash = sha256.Sum256(slices.Concat(before[:], hash[:]))
-		}
-		out[name] = hash
+		l.known[name] = one
 	}
-	return out, nil
+	return l, nil
 }
 
 // definition is what of a tool is remembered (MCP 2025-11-25, server/tools,
@@ -180,32 +182,32 @@ var errDefinition = errors.New("a tool is not an object with one definition")
 // definitionOf hashes the definition in a form that does not depend on how it
 // is spelled: members in order, no blanks, one way to escape. Numbers stay as
 // they are written, so that no two of them become one.
-func definitionOf(tool jsontext.Value) (name string, hash [32]byte, err error) {
+func definitionOf(tool jsontext.Value) (name string, out definitionText, err error) {
 	if tool.Kind() != '{' {
-		return "", hash, nil
+		return "", out, nil
 	}
 	var d definition
 	if err := json.Unmarshal(tool, &d); err != nil {
-		return "", hash, errDefinition
+		return "", out, errDefinition
 	}
 	if d.Name.Kind() != '"' {
-		return "", hash, nil
+		return "", out, nil
 	}
 	if err := json.Unmarshal(d.Name, &name); err != nil {
-		return "", hash, errDefinition
+		return "", out, errDefinition
 	}
 	text, err := json.Marshal(d)
 	if err != nil {
-		return "", hash, errDefinition
+		return "", out, errDefinition
 	}
 	canonical := jsontext.Value(text)
 	if err := canonical.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)); err != nil {
-		return "", hash, errDefinition
+		return "", out, errDefinition
 	}
-	if len(name) > toolNameMost {
-		return "", hash, errToolName
+	if out.hash = sha256.Sum256(canonical); len(canonical) <= toolTextMost {
+		out.text = canonical
 	}
-	return name, sha256.Sum256(canonical), nil
+	return name, out, nil
 }
 
 // unchangedLists are digests of lists that are as control remembers them. The

@@ -26,12 +26,14 @@ type rememberer struct {
 	broken  error
 	changed []string // answered
 	hashes  map[string]string
+	leftOut uint32
 }
 
 func (r *rememberer) Tools(_ context.Context, in *pb.ToolsRequest, _ ...grpc.CallOption) (*pb.ToolsResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked++
+	r.leftOut = in.GetLeftOut()
 	r.hashes = map[string]string{}
 	for _, tool := range in.GetTools() {
 		r.hashes[tool.GetName()] = fmt.Sprintf("%x", tool.GetHash())
@@ -53,7 +55,7 @@ func hashOf(t *testing.T, text string) string {
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	return fmt.Sprintf("%x", hash)
+	return fmt.Sprintf("%x", hash.hash)
 }
 
 func TestDefinitionsAreComparedByWhatTheySay(t *testing.T) {
@@ -88,7 +90,7 @@ func TestDefinitionsAreComparedByWhatTheySay(t *testing.T) {
 
 func TestDefinitionsThatCannotBeRead(t *testing.T) {
 	for _, text := range []string{
-		`{"name":"a","name":"b"}`, `{"name":"a","inputSchema":{"x":1,"x":2}}`, `{"name":"` + strings.Repeat("a", toolNameMost+1) + `"}`,
+		`{"name":"a","name":"b"}`, `{"name":"a","inputSchema":{"x":1,"x":2}}`,
 	} {
 		if _, _, err := definitionOf(jsontext.Value(text)); err == nil {
 			t.Errorf("%.40s has a definition", text)
@@ -132,17 +134,35 @@ func TestToolsThatNobodyCanCompareAreNotShown(t *testing.T) {
 	if _, err := d.see(t.Context(), srv, tools(`{"name":"echo"}`)); err == nil {
 		t.Error("a list passes although control is away")
 	}
-	many := tools()
+}
+
+// TestToolsThatCannotBeCompared does not hide the others: an upstream would
+// silence its alarm with one of them.
+func TestToolsThatCannotBeCompared(t *testing.T) {
+	long := strings.Repeat("a", toolNameMost+1)
+	many := tools(`{"name":"` + long + `"}`)
 	for i := range toolsMost + 1 {
 		many = append(many, jsontext.Value(fmt.Sprintf(`{"name":"t%d"}`, i)))
 	}
-	control.broken = nil
-	if _, err := d.see(t.Context(), srv, many); !errors.Is(err, errTooManyTools) {
-		t.Errorf("too many tools: %v", err)
+	control := &rememberer{changed: []string{"t1"}}
+	held, err := newDefinitions(control).see(t.Context(), &server{denyChanged: true}, many)
+	last := fmt.Sprintf("t%d", toolsMost)
+	if err != nil || len(held) != 3 || !held["t1"] || !held[long] || !held[last] || control.leftOut != 2 || len(control.hashes) != toolsMost {
+		t.Errorf("held %d, left out %d of %d: %v", len(held), control.leftOut, len(control.hashes), err)
 	}
-	srv.denyChanged = false
-	if held, err := d.see(t.Context(), srv, many); err != nil || held != nil {
-		t.Errorf("a server that only raises alarms: held %v, %v", held, err)
+	lax := newDefinitions(control)
+	if held, err := lax.see(t.Context(), &server{}, many); err != nil || held != nil || len(lax.queue) != 1 {
+		t.Errorf("a server that only raises alarms: held %v, told %d, %v", held, len(lax.queue), err)
+	}
+}
+
+// TestLongDefinitionsAreComparedByHash only: their text does not travel.
+func TestLongDefinitionsAreComparedByHash(t *testing.T) {
+	for size, want := range map[int]bool{toolTextMost / 2: true, toolTextMost: false} {
+		_, one, err := definitionOf(jsontext.Value(`{"name":"a","description":"` + strings.Repeat("x", size) + `"}`))
+		if err != nil || (one.text != nil) != want || one.hash == [32]byte{} {
+			t.Errorf("%d bytes: text %v, %v", size, one.text != nil, err)
+		}
 	}
 }
 
@@ -218,7 +238,7 @@ func FuzzDefinition(f *testing.F) {
 			return
 		}
 		again, other, err := definitionOf(spaced)
-		if err != nil || again != name || other != hash {
+		if err != nil || again != name || other.hash != hash.hash {
 			t.Errorf("%q is another definition with blanks in it: %v", text, err)
 		}
 	})

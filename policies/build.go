@@ -45,6 +45,9 @@ func (b *builder) json(p part, value jsontext.Value) {
 	}
 	term, err := termOf(value, valuesMost)
 	if err != nil {
+		if (partArguments | partParams).has(p) {
+			err = fmt.Errorf("%w: %w", ErrArguments, err)
+		}
 		b.err = fmt.Errorf("input.%s: %w", paths[bits.TrailingZeros64(uint64(p))], err)
 		return
 	}

@@ -32,12 +32,12 @@ func (b Bundle) check() error {
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(b.Files)) {
 		size += len(name) + len(b.Files[name])
-		switch base := path.Base(name); {
-		case !fs.ValidPath(name) || name == ".":
-			return refuse(name, 0, "this is not a relative path with slashes")
+		switch err := CheckPath(name); {
+		case err != nil && (IsSource(name) || !fs.ValidPath(name)):
+			return refuse(name, 0, "%v", err)
 		case name == decisionFile:
 			return refuse(name, 0, "this name is taken by the question that Arbiter asks")
-		case base == "data.yml":
+		case path.Base(name) == otherYAML:
 			return refuse(name, 0, "data is read from data.json and data.yaml")
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	_ "time/tzdata" // time zones, for time.clock and the like, where the machine has none
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )

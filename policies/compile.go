@@ -96,8 +96,10 @@ func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
 	return compiler, nil
 }
 
-// newCompiler is as strict with a bundle's tests as with its rules.
+// newCompiler is as strict with a bundle's tests as with its rules. Nothing is
+// evaluated without one, so the guards stand from here on.
 func newCompiler() (*ast.Compiler, error) {
+	guarded()
 	set, err := schemas()
 	if err != nil {
 		return nil, err

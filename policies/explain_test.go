@@ -371,7 +371,7 @@ func TestDecideWithoutIsSound(t *testing.T) {
 		for _, value := range values {
 			with := *in.Call
 			with.Arguments, with.Params = jsontext.Value(value), jsontext.Value(rapid.SampledFrom(values).Draw(r, "params"))
-			got, err := p.Decide(context.Background(), &policies.Input{Principal: in.Principal, Action: in.Action, Call: &with})
+			got, err := answer(t, p, &policies.Input{Principal: in.Principal, Action: in.Action, Call: &with})
 			if known && (err != nil || !reflect.DeepEqual(got, without)) {
 				r.Fatalf("%s\narguments %s: decided %+v, %v; known without: %+v", source.String(), value, got, err, without)
 			}

@@ -2,6 +2,7 @@ package policies
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
@@ -61,9 +62,10 @@ func patches(operands []*ast.Term) error {
 	return nil
 }
 
-// The guards stand before OPA's functions, once and before anything is
-// evaluated: OPA has one table of them for the whole process.
-var _ = func() bool {
+// guarded puts the guards before OPA's functions, once, and before anything of
+// this package looks one up: OPA has one table of them for the whole process,
+// and what it is given for one query does not replace what is in it.
+var guarded = sync.OnceFunc(func() {
 	for name, guard := range guards {
 		unguarded := topdown.GetBuiltin(name)
 		topdown.RegisterBuiltinFunc(name, func(bctx topdown.BuiltinContext, operands []*ast.Term, iter func(*ast.Term) error) error {
@@ -73,5 +75,4 @@ var _ = func() bool {
 			return unguarded(bctx, operands, iter)
 		})
 	}
-	return true
-}()
+})

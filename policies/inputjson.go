@@ -11,14 +11,16 @@ import (
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 )
 
-// The members of the input as schema/input.json names them.
+// The members of the input as schema/input.json names them. Decision records are
+// read with those that are exported.
 type (
-	inputJSON struct {
+	// InputJSON is an Input.
+	InputJSON struct {
 		Principal principalJSON `json:"principal"`
-		Server    *serverJSON   `json:"server,omitzero"`
+		Server    *ServerJSON   `json:"server,omitzero"`
 		Transport string        `json:"transport,omitzero"`
 		Action    Action        `json:"action,omitzero"`
-		Call      *callJSON     `json:"call,omitzero"`
+		Call      *CallJSON     `json:"call,omitzero"`
 		Request   *requestJSON  `json:"request,omitzero"`
 		Time      *int64        `json:"time,omitzero"`
 	}
@@ -41,14 +43,16 @@ type (
 		URI         string `json:"uri,omitzero"`
 		NotAfter    *int64 `json:"not_after,omitzero"`
 	}
-	serverJSON struct {
+	// ServerJSON is a Server.
+	ServerJSON struct {
 		ID     string            `json:"id,omitzero"`
 		Name   string            `json:"name,omitzero"`
 		Labels map[string]string `json:"labels,omitzero"`
 		Grants jsontext.Value    `json:"grants,omitzero"`
 		Data   jsontext.Value    `json:"data,omitzero"`
 	}
-	callJSON struct {
+	// CallJSON is a Call.
+	CallJSON struct {
 		Method          string         `json:"method,omitzero"`
 		Tool            string         `json:"tool,omitzero"`
 		Prompt          string         `json:"prompt,omitzero"`
@@ -88,13 +92,13 @@ func (in *Input) AppendJSON(out []byte) ([]byte, error) {
 	return append(out, written...), nil
 }
 
-func (in *Input) json() *inputJSON {
-	out := &inputJSON{
+func (in *Input) json() *InputJSON {
+	out := &InputJSON{
 		Principal: in.Principal.json(), Transport: in.Transport, Action: in.Action,
 		Request: in.Request.json(), Time: nanosecondsOf(in.Time),
 	}
 	if s := in.Server; s != nil {
-		out.Server = &serverJSON{Name: s.Name, Grants: given(s.Grants), Data: given(s.Data)}
+		out.Server = &ServerJSON{Name: s.Name, Grants: given(s.Grants), Data: given(s.Data)}
 		if !s.ID.IsZero() {
 			out.Server.ID = s.ID.String()
 		}
@@ -149,8 +153,8 @@ func (p *Principal) json() principalJSON {
 	return out
 }
 
-func (c *Call) json() *callJSON {
-	out := &callJSON{
+func (c *Call) json() *CallJSON {
+	out := &CallJSON{
 		Method: c.Method, Tool: c.Tool, Prompt: c.Prompt, Resource: c.Resource, Template: c.Template,
 		Task: c.Task, Level: c.Level, Arguments: given(c.Arguments), Params: given(c.Params),
 		ProtocolVersion: c.ProtocolVersion, Notification: c.Notification,
@@ -178,8 +182,8 @@ func (r *Request) json() *requestJSON {
 	return out
 }
 
-// input is the inverse of json.
-func (j *inputJSON) input() (Input, error) {
+// Input is what AppendJSON wrote. The error is that of a server's id.
+func (j *InputJSON) Input() (Input, error) {
 	out := Input{Transport: j.Transport, Action: j.Action, Time: timeOf(j.Time)}
 	var err error
 	if out.Principal, err = j.Principal.principal(); err != nil {
@@ -192,7 +196,7 @@ func (j *inputJSON) input() (Input, error) {
 		}
 	}
 	if j.Call != nil {
-		out.Call = j.Call.call()
+		out.Call = j.Call.Read()
 	}
 	if r := j.Request; r != nil {
 		out.Request = Request{Method: r.Method, Path: r.Path, Host: r.Host, Source: r.Source}
@@ -226,7 +230,8 @@ func (j *principalJSON) principal() (Principal, error) {
 	return out, nil
 }
 
-func (j *callJSON) call() *Call {
+// Read is the message that was written.
+func (j *CallJSON) Read() *Call {
 	out := &Call{
 		Method: j.Method, Tool: j.Tool, Prompt: j.Prompt, Resource: j.Resource, Template: j.Template,
 		Task: j.Task, Level: j.Level, Subscriptions: j.Subscriptions, Arguments: j.Arguments, Params: j.Params,

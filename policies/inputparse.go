@@ -37,7 +37,7 @@ func ParseInput(text []byte) (Input, error) {
 	if err := refuseEmpty(text); err != nil {
 		return Input{}, err
 	}
-	var read inputJSON
+	var read InputJSON
 	if err := json.Unmarshal(text, &read, json.RejectUnknownMembers(true)); err != nil {
 		return Input{}, &InputError{Faults: []string{err.Error()}}
 	}
@@ -47,7 +47,7 @@ func ParseInput(text []byte) (Input, error) {
 	if read.Transport != "" && read.Transport != "mcp" && read.Transport != "rpc" {
 		return Input{}, wrongAt("transport", fmt.Errorf("%q is neither mcp nor rpc", read.Transport))
 	}
-	return read.input()
+	return read.Input()
 }
 
 // schemaContext lets OPA keep the schema that it compiled.
@@ -74,6 +74,7 @@ func matchSchema(text []byte) error {
 		return err
 	}
 	var faults []string
+	guarded() // which writes to the table that is read here
 	match := topdown.GetBuiltin(ast.JSONMatchSchema.Name)
 	err = match(schemaContext(), []*ast.Term{document, schema}, func(answer *ast.Term) error {
 		faults = schemaFaults(answer)

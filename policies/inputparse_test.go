@@ -18,7 +18,7 @@ func TestParseInput(t *testing.T) {
 		"principal": {"kind": "access_token", "id": "t1", "scopes": [], "claims": {"empty": "", "list": []},
 			"server": "0190b6a1-7f3e-4c1d-9a2b-3c4d5e6f7081"},
 		"server": {"id": "0190b6a1-7f3e-4c1d-9a2b-3c4d5e6f7081", "name": "demo", "labels": {"team": ""},
-			"grants": [{"principal": {"user": "u"}, "tools": ["*"]}], "data": {"x": [1, 1.0, 1e400]}},
+			"grants": [{"principal": {"user": "u"}, "tools": ["*"]}], "data": {"x": [1, 1.0, 1e300]}},
 		"transport": "mcp", "action": "call",
 		"call": {"method": "tools/call", "tool": "echo", "arguments": null, "batch_index": 0},
 		"request": {"method": "POST", "headers": {"x-team": ["a", ""]}},
@@ -27,7 +27,7 @@ func TestParseInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !in.Principal.Narrowed || len(in.Principal.Scopes) != 0 || in.Server.Name != "demo" || string(in.Server.Data) != `{"x": [1, 1.0, 1e400]}` ||
+	if !in.Principal.Narrowed || len(in.Principal.Scopes) != 0 || in.Server.Name != "demo" || string(in.Server.Data) != `{"x": [1, 1.0, 1e300]}` ||
 		string(in.Call.Arguments) != "null" || !in.Call.Batch || in.Call.BatchIndex != 0 || len(in.Request.Headers) != 2 || in.Time.UnixNano() != 1700000000000000001 {
 		t.Errorf("read %+v", in)
 	}
@@ -74,7 +74,7 @@ func TestParseInputRejects(t *testing.T) {
 
 func drawInput(r *rapid.T) *Input {
 	word := rapid.StringMatching(`[a-zé<&"]{0,3}`)
-	value := rapid.SampledFrom([]string{"", "null", "{}", `{"a":[1,1.0,-0,1e400,true,null,""]}`, `[]`, `"x"`, `12345678901234567890`})
+	value := rapid.SampledFrom([]string{"", "null", "{}", `{"a":[1,1.0,-0,1e300,true,null,""]}`, `[]`, `"x"`, `12345678901234567890`})
 	object := rapid.SampledFrom([]string{"", "{}", `{"a":{"b":[]},"é":""}`})
 	maybeTime := rapid.Custom(func(r *rapid.T) time.Time {
 		if rapid.Bool().Draw(r, "no time") {

@@ -5,10 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/open-policy-agent/opa/v1/ast"
 )
+
+// ErrArguments says that a caller's arguments hold more than a policy is asked
+// about (docs/policies.md): nothing is wrong with the gateway or the policy.
+var ErrArguments = errors.New("arguments hold more than a policy is asked about")
 
 // Most of what one JSON value may hold that a policy sees. A caller's arguments
 // become some fifty times their size in memory, and comparing numbers takes as
@@ -68,6 +74,11 @@ func (r *reader) term() (*ast.Term, error) {
 func number(spelled string) (*ast.Term, error) {
 	if len(spelled) > numberMost {
 		return nil, fmt.Errorf("a number of more than %d characters", numberMost)
+	}
+	// OPA compares numbers beyond float64 by their spelling in one place and by
+	// their value in another.
+	if f, err := strconv.ParseFloat(spelled, 64); err != nil || math.IsInf(f, 0) {
+		return nil, errors.New("a number that is too big: beyond what a float64 holds")
 	}
 	n, err := ast.NumberChecked(spelled)
 	if err != nil {

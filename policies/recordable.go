@@ -9,8 +9,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// notRecorded is the code of a denial whose own might hold an argument's value.
-const notRecorded = "not_recorded"
+// CodeNotRecorded is the code of a denial whose own might hold an argument's
+// value.
+const CodeNotRecorded = "not_recorded"
 
 // Recordable is what a decision record may hold of a decision. The value of an
 // argument is in no record, and a policy that reads arguments can put one into
@@ -24,7 +25,7 @@ func (p *Policy) Recordable(d Decision) Decision {
 	var denials []Denial
 	for _, one := range d.Denials {
 		if !p.texts[one.Code] {
-			one.Code = notRecorded
+			one.Code = CodeNotRecorded
 		}
 		if !p.texts[one.Text] && one.Text != textNoRule {
 			one.Text = ""

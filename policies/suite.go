@@ -41,7 +41,18 @@ type TestResult struct {
 	Message string `json:"message,omitempty"`
 	// Output is what it printed, up to 4 KiB.
 	Output string `json:"output,omitempty"`
+
+	late bool // it did not end in time
 }
+
+// LateError is a *BundleError for nothing but time: on a machine that is less
+// busy the same bundle may pass.
+type LateError struct{ Bundle *BundleError }
+
+func (e *LateError) Error() string { return e.Bundle.Error() }
+
+// Unwrap is the *BundleError.
+func (e *LateError) Unwrap() error { return e.Bundle }
 
 // Coverage is how much of the rules, tests apart, was evaluated by a test.
 type Coverage struct {
@@ -50,7 +61,8 @@ type Coverage struct {
 	Uncovered map[string][]int `json:"uncovered,omitempty"`
 }
 
-// Err is nil when no test failed, else a *BundleError with a fault for each.
+// Err is nil when no test failed, else a *BundleError with a fault for each. It
+// is a *LateError when they all just did not end in time.
 func (r Report) Err() error {
 	if len(r.Failed) == 0 {
 		return nil
@@ -59,13 +71,17 @@ func (r Report) Err() error {
 	for i, one := range r.Failed {
 		faults[i] = Fault{File: one.File, Line: one.Line, Message: one.Name + ": " + one.Message}
 	}
-	return &BundleError{Faults: faults}
+	bad := &BundleError{Faults: faults}
+	if !slices.ContainsFunc(r.Failed, func(one TestResult) bool { return !one.late }) {
+		return &LateError{bad}
+	}
+	return bad
 }
 
 // Test runs the bundle's own tests with what Compile and Decide allow, each for
 // at most 5 s and all for 60 s. A test that is only announced (todo_test_...)
 // counts as failed: what goes live was tested. The error is a *BundleError
-// when the bundle does not compile, or its tests do not end.
+// when the bundle does not compile, a *LateError when its tests do not end.
 func Test(ctx context.Context, b Bundle) (Report, error) {
 	return test(ctx, b, nil, suiteTimes)
 }
@@ -96,7 +112,8 @@ func test(ctx context.Context, b Bundle, covered *cover.Cover, most times) (Repo
 	case ctx.Err() != nil:
 		return Report{}, ctx.Err()
 	case all.Err() != nil: // some may never have begun
-		return Report{}, refuse(s.firstTest, 0, "the tests did not end within %v together", most.all)
+		late := Fault{File: s.firstTest, Message: fmt.Sprintf("the tests did not end within %v together", most.all)}
+		return Report{}, &LateError{&BundleError{Faults: []Fault{late}}}
 	}
 	if covered != nil {
 		report.Coverage = s.coverage(covered)
@@ -154,7 +171,7 @@ func (s *suite) collect(ctx context.Context, results <-chan *tester.Result) Repo
 			report.Passed = append(report.Passed, one)
 			continue
 		}
-		one.Message = s.why(ctx, result)
+		one.Message, one.late = s.why(ctx, result), topdown.IsCancel(result.Error)
 		report.Failed = append(report.Failed, one)
 	}
 	for _, list := range [][]TestResult{report.Passed, report.Failed} {

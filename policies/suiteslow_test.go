@@ -21,14 +21,21 @@ func slowBundle() Bundle {
 }
 
 func TestTestEndsSlowTests(t *testing.T) {
-	report, err := test(t.Context(), slowBundle(), nil, times{each: 200 * time.Millisecond, all: 4500 * time.Millisecond})
+	report, err := test(t.Context(), slowBundle(), nil, times{each: 2 * time.Second, all: time.Minute})
 	if err != nil || len(report.Passed) != 1 || len(report.Failed) != 2 {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	for _, one := range report.Failed {
-		if one.Message != "this test did not end within 200ms" {
+		if one.Message != "this test did not end within 2s" {
 			t.Errorf("%+v", one)
 		}
+	}
+	if _, late := errors.AsType[*LateError](report.Err()); !late {
+		t.Errorf("what is only late is %T", report.Err())
+	}
+	report.Failed = append(report.Failed, TestResult{Name: "test_false"})
+	if _, late := errors.AsType[*LateError](report.Err()); late {
+		t.Error("a test that fails in any case is only late")
 	}
 }
 
@@ -36,6 +43,9 @@ func TestTestEndsSlowTests(t *testing.T) {
 func TestTestEndsSlowSuites(t *testing.T) {
 	report, err := test(t.Context(), slowBundle(), nil, times{each: time.Minute, all: 100 * time.Millisecond})
 	bad, ok := errors.AsType[*BundleError](err)
+	if _, late := errors.AsType[*LateError](err); !late {
+		t.Errorf("it is %T", err)
+	}
 	if !ok || !strings.Contains(bad.Error(), "slow_test.rego: the tests did not end within 100ms together") {
 		t.Errorf("%+v, %v", report, err)
 	}

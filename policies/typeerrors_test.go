@@ -34,7 +34,7 @@ also if below(input.call.arguments.path)
 				{`null`, false, true},
 			} {
 				in := callOf("read", `{"path": `+row.path+`}`)
-				d, err := p.Decide(t.Context(), in)
+				d, err := answer(t, p, in)
 				if d.Allow != row.allow || (err != nil) != row.fails {
 					t.Errorf("path %s: allow %v, error %v", row.path, d.Allow, err)
 				}

@@ -99,6 +99,7 @@ func checks() (always, answering []check) {
 		{"port", checkPort},
 		{"certificates", checkCertificates},
 		{"policy", checkPolicy},
+		{"tools", checkTools},
 		{"replicas", checkReplicas},
 		{"control", checkControl},
 	}

@@ -20,6 +20,7 @@ type serverCmd struct {
 	Update       serverUpdateCmd       `cmd:"" help:"Change a server; what is not given stays, an empty value takes back what was set."`
 	Tools        serverToolsCmd        `cmd:"" help:"List the tools that a server has listed, and which have changed since."`
 	ApproveTools serverApproveToolsCmd `cmd:"" help:"Approve changed tools as they were listed last."`
+	ForgetTools  serverForgetToolsCmd  `cmd:"" help:"Forget the tools of a server: what it lists next is approved."`
 	Disable      serverDisableCmd      `cmd:"" help:"Refuse all calls to a server and cut its streams."`
 	Enable       serverEnableCmd       `cmd:"" help:"Allow calls to a server again."`
 	Delete       serverDeleteCmd       `cmd:"" help:"Delete a server and all of its credentials."`

@@ -6,10 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/arbiter-gateway/arbiter/control/policy"
+	"github.com/arbiter-gateway/arbiter/internal/headers"
 )
 
 // policySettings are where policies come from, and what they may see and set.
@@ -41,11 +41,11 @@ func (s *policySettings) table() []setting {
 		{"policy_bundle_token_file", "file with the bearer token for the bundle's server", text(&s.BundleToken)},
 		{"policy_bundle_interval", "how often the bundle is asked for", duration(&s.BundleEvery, time.Second, 24*time.Hour)},
 		{"policy_request_headers", "request headers that policies see", func(t string) (err error) {
-			s.RequestHeaders, err = headerNames(t, refuseSeen)
+			s.RequestHeaders, err = headerNames(t, headers.MaySee)
 			return err
 		}},
 		{"policy_upstream_headers", "headers that policies may set for upstreams; a client's own are removed", func(t string) (err error) {
-			s.UpstreamHeaders, err = headerNames(t, refuseSet)
+			s.UpstreamHeaders, err = headerNames(t, headers.MaySet)
 			return err
 		}},
 	}
@@ -75,48 +75,22 @@ func checkBundleURL(text string) error {
 const namesMost = 32
 
 // headerNames reads names in lower case, each once.
-func headerNames(text string, refuse func(string) bool) ([]string, error) {
+func headerNames(text string, allowed func(string) bool) ([]string, error) {
 	names := list(text)
 	if len(names) > namesMost {
 		return nil, fmt.Errorf("%d names are more than %d", len(names), namesMost)
 	}
 	for i, name := range names {
 		switch {
-		case len(name) > 128 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
+		case !headers.IsName(name):
 			return nil, fmt.Errorf("%q is not a header's name in lower case, of a to z, 0 to 9 and -", name)
 		case slices.Contains(names[:i], name):
 			return nil, fmt.Errorf("%q is there twice", name)
-		case refuse(name):
+		case !allowed(name):
 			return nil, fmt.Errorf("%q is a secret, or the gateway's or the protocol's own", name)
 		}
 	}
 	return names, nil
-}
-
-// secretHeaders carry what proves who is calling: decision records would show it.
-var secretHeaders = []string{"authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-auth-token", "mcp-session-id"}
-
-// refuseSeen are names that a policy cannot see: secrets, what the gateway says
-// itself, and what says about the caller what the gateway knows better.
-func refuseSeen(name string) bool {
-	return slices.Contains(secretHeaders, name) || hopByHop(name) ||
-		slices.Contains([]string{"host", "content-length", "forwarded", "x-real-ip", "x-request-id"}, name) ||
-		hasPrefix(name, "proxy-", "arbiter-", "x-arbiter-", "x-envoy-", "x-forwarded-")
-}
-
-// refuseSet are names by which a policy would speak for the gateway or the
-// caller, or change how a message is framed, routed or understood.
-func refuseSet(name string) bool {
-	return refuseSeen(name) || slices.Contains([]string{"expect", "origin", "via", "last-event-id"}, name) ||
-		hasPrefix(name, "content-", "accept", "mcp-", "access-control-", "sec-")
-}
-
-func hopByHop(name string) bool { // RFC 9110, section 7.6.1
-	return slices.Contains([]string{"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}, name)
-}
-
-func hasPrefix(name string, prefixes ...string) bool {
-	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // policySource is where policies come from by themselves; nil: nowhere. With

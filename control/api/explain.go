@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -77,6 +78,8 @@ func (r *recorded) explained() (step, means, help string) {
 	switch {
 	case r.Outcome == record.Error && asked && r.Result == nil:
 		return stepPolicy, "the policy gave no clear answer, so the request was refused with 503: " + r.Detail, "mend the policy; `arbiter policy try` shows whether another one answers"
+	case r.Outcome == record.Error && asked && strings.HasPrefix(r.Detail, "policy "+r.Revision+": "): // an unknown header, two values of one
+		return stepPolicy, "what the policy answered cannot be done, so the request was refused with 503: " + r.Detail, "mend the policy; headers for upstreams begin with x-arbiter-policy-, or stand in the setting policy_upstream_headers"
 	case r.Outcome == record.Error:
 		return stepGateway, "the gateway could not decide, so the request was refused with 503: " + r.Detail, "see its log, and `arbiter doctor`"
 	case r.Outcome == record.Deny && r.Reason == reasonPolicyDenied:
@@ -129,11 +132,12 @@ func (e *ExplainedPolicy) explain(ctx context.Context, policy *policies.Policy, 
 			e.Problem = "the answer depends on values of arguments that were not recorded: see record_arguments of the server"
 			return nil
 		}
-		answer := answerOf(why.Decision)
+		decision := q.tell(policy, why.Decision)
+		answer := answerOf(decision)
 		if why.Fault != nil {
 			answer = Answer{Outcome: record.Error, Error: why.Fault.String()}
 		}
-		e.Answer, e.Scopes = &answer, why.Decision.Scopes
+		e.Answer, e.Scopes = &answer, decision.Scopes
 		if answer.Outcome != record.Allow {
 			break
 		}

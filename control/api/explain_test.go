@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -147,6 +148,27 @@ func TestExplainErrors(t *testing.T) {
 	got = f.explain(own.ID)
 	if got.Step != "gateway" || !strings.Contains(got.Means, "canary of the gateway") || got.Policy != nil {
 		t.Errorf("explained %+v", got)
+	}
+}
+
+// An answer that extauthz cannot use is the policy's error, and what fails after
+// it the gateway's. An error of the policy begins with its name.
+func TestExplainErrorsAfterTheAnswer(t *testing.T) {
+	f := newFixture(t)
+	srv := f.create(plainServer)
+	revision := f.replace(allowAll)
+	for i, test := range []struct{ detail, step string }{
+		{"policy " + revision + ": it sets a header that policy_upstream_headers does not list", "policy"},
+		{"policy " + revision + ": it sets one header to two values for one batch", "policy"},
+		{"the decision lies too far back", "gateway"},
+	} {
+		r := written(t, revision, srv.ID, fmt.Sprintf("t%d", i))
+		r.Outcome, r.Reason, r.Detail, r.Status = record.Error, "error", test.detail, 503
+		f.keep("", r)
+		got := f.explain(r.ID)
+		if got.Step != test.step || !strings.Contains(got.Means, test.detail) || got.Policy == nil || got.Policy.Answer.Outcome != "allow" {
+			t.Errorf("explained %+v", got)
+		}
 	}
 }
 

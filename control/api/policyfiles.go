@@ -2,18 +2,11 @@ package api
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
-	"path"
 	"slices"
-	"strings"
 
 	"github.com/arbiter-gateway/arbiter/policies"
 )
-
-// maxPath is how long the path of a policy's file may be, in bytes.
-const maxPath = 255
 
 // filesField is a bundle as it comes in: path to text.
 type filesField = optional[map[string]optional[string]]
@@ -48,19 +41,12 @@ func bundle(f filesField, found *faults) policies.Bundle {
 	return out
 }
 
-// checkPath allows what stays inside of a directory on every system, and reads
-// in one way only (bundle.ReadDir takes the same).
+// checkPath also refuses a file that no policy reads.
 func checkPath(name string) error {
-	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-"
-	switch {
-	case len(name) > maxPath:
-		return fmt.Errorf("its path is longer than %d bytes", maxPath)
-	case strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(allowed, r) }):
-		return errors.New("its path has something else in it than A to Z, a to z, 0 to 9, '/', '.', '_' and '-'")
-	case !fs.ValidPath(name) || strings.Contains("/"+name, "/."):
-		return errors.New("its path must be relative, with slashes, and no part of it may begin with a dot")
+	if err := policies.CheckPath(name); err != nil {
+		return err
 	}
-	if base := path.Base(name); path.Ext(base) != ".rego" && base != "data.json" && base != "data.yaml" {
+	if !policies.IsSource(name) {
 		return errors.New("is not read by a policy: a file ends in .rego, or is data.json or data.yaml")
 	}
 	return nil

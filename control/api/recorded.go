@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/arbiter-gateway/arbiter/internal/identity"
+	"github.com/arbiter-gateway/arbiter/internal/mask"
 	"github.com/arbiter-gateway/arbiter/internal/store"
 	"github.com/arbiter-gateway/arbiter/policies"
 	"github.com/arbiter-gateway/arbiter/policies/record"
@@ -29,6 +30,7 @@ type question struct {
 	input *policies.Input
 	index int  // of the message, from 0
 	whole bool // with the values of its arguments, if it had any
+	kept  bool // those were put back from what the server's record_arguments kept
 }
 
 // errServerGone says that what a policy could read of a server is known neither
@@ -100,8 +102,18 @@ func questionOf(r *record.Record, call *record.Call, values []jsontext.Value) qu
 	} else {
 		call.Arguments = value
 	}
-	out.whole = true
+	out.whole, out.kept = true, true
 	return out
+}
+
+// tell is what an answer may say of a decision on this question. To read kept
+// values is a right of its own, which the policy that is asked cannot give: a
+// candidate can put them into whatever it says.
+func (q *question) tell(policy *policies.Policy, d policies.Decision) policies.Decision {
+	if !q.kept {
+		return d
+	}
+	return policy.Recordable(d)
 }
 
 // masked reports whether a value holds what stands for a masked one, or for one
@@ -113,7 +125,7 @@ func masked(value jsontext.Value) bool {
 		if err != nil {
 			return false
 		}
-		if token.Kind() == '"' && (token.String() == "masked" || token.String() == "too long") {
+		if token.Kind() == '"' && (token.String() == mask.Blank || token.String() == record.TooLong) {
 			return true
 		}
 	}
@@ -138,10 +150,6 @@ func answerOf(d policies.Decision) Answer {
 	return out
 }
 
-// codeNotRecorded stands in records for the code of a denial that might hold an
-// argument's value (policies.Recordable).
-const codeNotRecorded = "not_recorded"
-
 // same reports whether two answers do the same to a caller: a denial's text may
 // change, its code is what programs read. Of codes that were not recorded
 // nothing is said.
@@ -154,7 +162,7 @@ func (a Answer) same(b Answer) bool {
 }
 
 func (a Answer) hasUnrecorded() bool {
-	return slices.ContainsFunc(a.Denials, func(d PolicyDenial) bool { return d.Code == codeNotRecorded })
+	return slices.ContainsFunc(a.Denials, func(d PolicyDenial) bool { return d.Code == policies.CodeNotRecorded })
 }
 
 // decide puts all messages, as Check does: the first that is not allowed is the
@@ -184,7 +192,7 @@ func (q *question) decide(ctx context.Context, policy *policies.Policy) (out Ans
 	case err != nil:
 		return Answer{Outcome: record.Error, Error: err.Error()}, true, nil //nolint:nilerr // it is the answer
 	}
-	return answerOf(d), known, nil
+	return answerOf(q.tell(policy, d)), known, nil
 }
 
 // serversSeen are servers as policies see them now.

@@ -25,6 +25,7 @@ type Status struct {
 	Replicas     []ReplicaStatus     `json:"replicas"`
 	Certificates []CertificateStatus `json:"certificates"`
 	Keys         KeyStatus           `json:"keys"`
+	WaitingTools int64               `json:"waiting_tools"` // changed since they were approved, of all servers
 	Problems     []string            `json:"problems"` // what control itself found, one sentence each
 }
 

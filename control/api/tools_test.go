@@ -1,7 +1,9 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/arbiter-gateway/arbiter/control/api"
@@ -23,9 +25,28 @@ func TestToolsAreListedAndApproved(t *testing.T) {
 		t.Errorf("approved %+v", done)
 	}
 	f.wantTools(at, map[string]string{"add": "changed", "echo": "approved"})
+	var one api.List[api.Tool]
+	f.do("GET", at+"?name=add", "").want(http.StatusOK, &one)
+	if len(one.Items) != 1 || !strings.Contains(string(one.Items[0].WasText), `"v": 1`) || !strings.Contains(string(one.Items[0].IsText), `"v": 2`) {
+		t.Fatalf("one tool: %+v", one.Items)
+	}
+	f.list(srv.ID, map[string]byte{"add": 3})
+	look := `{"seen":{"add":"` + one.Items[0].Seen + `"}}`
+	f.do("POST", at+"/approve", look).want(http.StatusConflict, nil)
+	f.list(srv.ID, map[string]byte{"add": 2})
+	f.do("POST", at+"/approve", look).want(http.StatusOK, &done)
+	f.wantTools(at, map[string]string{"add": "approved", "echo": "approved"})
+	f.list(srv.ID, map[string]byte{"add": 4})
 	f.do("POST", at+"/approve", `{}`).want(http.StatusOK, &done)
 	f.wantTools(at, map[string]string{"add": "approved", "echo": "approved"})
 	f.logged("tools approved", "admin socket uid 7", srv.ID)
+	var gone api.ToolsForgotten
+	f.do("DELETE", at, "").want(http.StatusOK, &gone)
+	if gone.Forgotten != 2 {
+		t.Errorf("forgot %+v", gone)
+	}
+	f.wantTools(at, nil)
+	f.logged("tools forgotten", "admin socket uid 7", srv.ID)
 }
 
 func TestApproveToolsRefuses(t *testing.T) {
@@ -43,6 +64,9 @@ func TestApproveToolsRefuses(t *testing.T) {
 		{"nothing", at, `{"names":null}`, http.StatusBadRequest},
 		{"something else", at, `{"tools":["echo"]}`, http.StatusBadRequest},
 		{"a text", at, `{"names":"echo"}`, http.StatusBadRequest},
+		{"no hash", at, `{"seen":{}}`, http.StatusBadRequest},
+		{"a hash that is none", at, `{"seen":{"echo":"x"}}`, http.StatusBadRequest},
+		{"a hash of a tool that is not there", at, `{"seen":{"nobody":"` + strings.Repeat("0", 64) + `"}}`, http.StatusNotFound},
 		{"another server", "/api/v1/servers/" + identity.NewServerID().String() + "/tools", `{}`, http.StatusNotFound},
 	} {
 		if got := f.do("POST", row.path+"/approve", row.body); got.status != row.want {
@@ -59,9 +83,9 @@ func (f *fixture) list(server string, tools map[string]byte) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	listed := map[string]store.ToolHash{}
+	listed := map[string]store.ToolDefinition{}
 	for name, b := range tools {
-		listed[name] = store.ToolHash{b}
+		listed[name] = store.ToolDefinition{Hash: store.ToolHash{b}, Text: fmt.Sprintf(`{"v":%d}`, b)}
 	}
 	if _, err := f.store.SeeTools(f.t.Context(), id, listed); err != nil {
 		f.t.Fatal(err)

@@ -45,7 +45,7 @@ type Difference struct {
 // Answer is what a policy said.
 type Answer struct {
 	Outcome string         `json:"outcome"`       // allow, deny or error
-	Hide    bool           `json:"hide,omitzero"` // on /mcp as if there were no such thing
+	Hide    bool           `json:"hide,omitzero"` // answered as if there were no such thing
 	Denials []PolicyDenial `json:"denials,omitempty"`
 	Error   string         `json:"error,omitzero"`
 }

@@ -99,23 +99,46 @@ func (k *Keeper) read(ctx context.Context) error {
 		k.settle(k.refusal(err))
 		return err
 	}
-	if judged := fmt.Sprint(offer.Bundle.Revision(), " ", offer.Version); judged != k.judged {
-		_, err := k.Accept(ctx, offer.Bundle, k.cfg.Source.Origin(), offer.Version)
-		if ctx.Err() != nil {
-			return ctx.Err() // told to stop
-		}
-		if _, refused := errors.AsType[*RefusedError](err); err != nil && !refused {
-			k.settle(k.refusal(err)) // it is judged again
+	judged := fmt.Sprint(offer.Bundle.Revision(), " ", offer.Version)
+	if judged != k.judged || !k.again.IsZero() && !k.cfg.Now().Before(k.again) {
+		if err := k.take(ctx, offer, judged); err != nil {
 			return err
-		}
-		k.judged, k.verdict = judged, nil
-		if err != nil {
-			k.verdict = k.refusal(err)
 		}
 	}
 	k.settle(k.verdict)
 	if k.verdict != nil {
 		return &policies.BundleError{Faults: k.verdict.Faults}
+	}
+	return nil
+}
+
+// What is refused for time alone is judged anew, since the machine may have been
+// busy, and the policy take rights away. The pause between keeps the machine
+// free for most of the time.
+const (
+	leastAgain = 5 * time.Second
+	againAfter = 4 // times as long as judging took
+)
+
+// take judges an offer and keeps the verdict. The error is not the offer's
+// fault: it is judged at the next reading.
+func (k *Keeper) take(ctx context.Context, offer Offer, judged string) error {
+	began := k.cfg.Now()
+	_, err := k.Accept(ctx, offer.Bundle, k.cfg.Source.Origin(), offer.Version)
+	if ctx.Err() != nil {
+		return ctx.Err() // told to stop
+	}
+	refused, atFault := errors.AsType[*RefusedError](err)
+	if err != nil && !atFault {
+		k.settle(k.refusal(err))
+		return err
+	}
+	k.judged, k.verdict, k.again = judged, nil, time.Time{}
+	if atFault {
+		k.verdict = k.refusal(err)
+		if now := k.cfg.Now(); refused.Report.Late {
+			k.again = now.Add(max(leastAgain, againAfter*now.Sub(began)))
+		}
 	}
 	return nil
 }

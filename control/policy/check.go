@@ -13,6 +13,7 @@ import (
 type Report struct {
 	Faults []policies.Fault // why it is refused; none: it would be accepted
 	Passed int              // tests of its own that passed
+	Late   bool             // all faults are of time: on a machine that is less busy it may pass
 }
 
 // Check judges a bundle and changes nothing, nor does anything wait for it: its
@@ -30,7 +31,7 @@ func (k *Keeper) judge(ctx context.Context, b policies.Bundle) (*policies.Policy
 		return nil, faultsIn(err), otherThan(err)
 	}
 	if took > k.cfg.CompileMost {
-		return nil, tooSlow(took, k.cfg.CompileMost), nil
+		return nil, tooSlow(k.cfg.CompileMost), nil
 	}
 	tests, err := policies.Test(ctx, b)
 	if err == nil {
@@ -56,16 +57,18 @@ func (k *Keeper) compile(ctx context.Context, b policies.Bundle) (policy *polici
 
 const compileTries = 3
 
-func tooSlow(took, most time.Duration) Report {
-	return Report{Faults: []policies.Fault{{
-		File: ".", Message: fmt.Sprintf("compiling took %v, and at most %v is allowed, a sixth of the lease: a replica that compiles for longer would lose it, and refuse everything meanwhile",
-			took.Round(time.Millisecond), most.Round(time.Millisecond)),
+// tooSlow does not say how long it took: the same fault is told once.
+func tooSlow(most time.Duration) Report {
+	return Report{Late: true, Faults: []policies.Fault{{
+		File: ".", Message: fmt.Sprintf("compiling took longer than %v, a sixth of the lease: a replica that compiles for longer would lose it, and refuse everything meanwhile",
+			most.Round(time.Millisecond)),
 	}}}
 }
 
 func faultsIn(err error) Report {
 	if bundle, atFault := errors.AsType[*policies.BundleError](err); atFault {
-		return Report{Faults: bundle.Faults}
+		_, late := errors.AsType[*policies.LateError](err)
+		return Report{Faults: bundle.Faults, Late: late}
 	}
 	return Report{}
 }

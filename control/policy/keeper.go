@@ -57,8 +57,9 @@ type Keeper struct {
 	accepting sync.Mutex // one bundle is accepted at a time
 
 	// Of the goroutine that reads the source.
-	judged  string   // which offer verdict is about
-	verdict *Refusal // of that offer; nil: accepted
+	judged  string    // which offer verdict is about
+	verdict *Refusal  // of that offer; nil: accepted
+	again   time.Time // when that offer is judged anew; zero: never, the verdict stays
 
 	mu       sync.Mutex   // guards the rest
 	deciding store.Policy // without its files

@@ -2,6 +2,48 @@ package jsonrpc
 
 import "strings"
 
+// Subject is the kind of thing that a method is about, which its Selector names.
+type Subject byte
+
+// The subjects. Nothing is that of a method without a Selector, known or not.
+const (
+	Nothing Subject = iota
+	Tool
+	Prompt
+	Resource
+	Task
+	Level      // of a log
+	Completion // a prompt's or a resource's: Message.Ref says which
+)
+
+// subjects is the one table of the methods that have a Selector, and whether the
+// header Mcp-Name mirrors it (MCP 2026-07-28 basic/transports, "Standard Request
+// Headers"; the tasks extension, SEP-2663, "Streamable HTTP"). A notification of
+// such a method has it too.
+var subjects = map[string]struct {
+	subject  Subject
+	mirrored bool
+}{
+	"tools/call":            {Tool, true},
+	"prompts/get":           {Prompt, true},
+	"resources/read":        {Resource, true},
+	"resources/subscribe":   {Resource, false},
+	"resources/unsubscribe": {Resource, false},
+	"tasks/get":             {Task, true},
+	"tasks/update":          {Task, true},
+	"tasks/cancel":          {Task, true},
+	"tasks/result":          {Task, false},
+	"logging/setLevel":      {Level, false},
+	"completion/complete":   {Completion, false},
+}
+
+// SubjectOf says what a method is about.
+func SubjectOf(method string) Subject { return subjects[method].subject }
+
+// HasNameHeader tells whether the header Mcp-Name has to mirror the Selector of
+// this method.
+func HasNameHeader(method string) bool { return subjects[method].mirrored }
+
 // The params keys that select what a method is about.
 const (
 	byName  = "name"
@@ -11,33 +53,22 @@ const (
 	byLevel = "level"
 )
 
-// selectorKey names the params key that selects what method is about, or is ""
-// for a method without selector. A notification of such a method has it too.
+// selectorKey names the params key that selects what a method is about, or is ""
+// for a method without Selector.
 func selectorKey(method string) string {
-	switch method {
-	case "tools/call", "prompts/get":
+	switch SubjectOf(method) {
+	case Tool, Prompt:
 		return byName
-	case "resources/read", "resources/subscribe", "resources/unsubscribe":
+	case Resource:
 		return byURI
-	case "tasks/get", "tasks/update", "tasks/cancel", "tasks/result":
+	case Task:
 		return byTask
-	case "completion/complete":
+	case Completion:
 		return byRef
-	case "logging/setLevel":
+	case Level:
 		return byLevel
 	}
 	return ""
-}
-
-// HasNameHeader tells whether the header Mcp-Name has to mirror the Selector of
-// this method (MCP 2026-07-28 basic/transports, "Standard Request Headers"; the
-// tasks extension, SEP-2663, "Streamable HTTP").
-func HasNameHeader(method string) bool {
-	switch method {
-	case "tools/call", "prompts/get", "resources/read", "tasks/get", "tasks/update", "tasks/cancel":
-		return true
-	}
-	return false
 }
 
 // methods are what a client sends in MCP 2024-11-05 to 2026-07-28 and its tasks

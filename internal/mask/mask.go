@@ -71,7 +71,8 @@ func ID(pointers []string) string {
 // ID is that of the rules.
 func (m *Mask) ID() string { return m.id }
 
-const blank = `"masked"`
+// Blank stands for a value that is masked.
+const Blank = "masked"
 
 // Append appends a value without white space, its blanked parts as "masked".
 // Keys are compared without regard to case, since some servers do the same.
@@ -93,7 +94,7 @@ func (m *Mask) Append(dst []byte, value jsontext.Value) ([]byte, error) {
 func appendMasked(dst []byte, dec *jsontext.Decoder, rules [][]string) ([]byte, error) {
 	for _, rule := range rules {
 		if len(rule) == 0 {
-			return append(dst, blank...), dec.SkipValue()
+			return append(dst, `"`+Blank+`"`...), dec.SkipValue()
 		}
 	}
 	kind := dec.PeekKind()

@@ -326,7 +326,8 @@ func (x *Header) GetValue() string {
 type ToolsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
-	Tools         []*ToolDefinition      `protobuf:"bytes,2,rep,name=tools,proto3" json:"tools,omitempty"` // of one list answer
+	Tools         []*ToolDefinition      `protobuf:"bytes,2,rep,name=tools,proto3" json:"tools,omitempty"`                     // of one list answer
+	LeftOut       uint32                 `protobuf:"varint,3,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"` // tools of it that cannot be compared
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -375,10 +376,18 @@ func (x *ToolsRequest) GetTools() []*ToolDefinition {
 	return nil
 }
 
+func (x *ToolsRequest) GetLeftOut() uint32 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return 0
+}
+
 type ToolDefinition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Hash          []byte                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"` // SHA-256 of the definition in canonical JSON
+	Hash          []byte                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`             // SHA-256 of the definition in canonical JSON
+	Definition    []byte                 `protobuf:"bytes,3,opt,name=definition,proto3" json:"definition,omitempty"` // that JSON, for people; absent when it is longer than 16 KiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -423,6 +432,13 @@ func (x *ToolDefinition) GetName() string {
 func (x *ToolDefinition) GetHash() []byte {
 	if x != nil {
 		return x.Hash
+	}
+	return nil
+}
+
+func (x *ToolDefinition) GetDefinition() []byte {
+	if x != nil {
+		return x.Definition
 	}
 	return nil
 }
@@ -1437,13 +1453,17 @@ const file_internal_proto_control_proto_rawDesc = "" +
 	"\x10headers_revision\x18\x02 \x01(\x03R\x0fheadersRevision\"2\n" +
 	"\x06Header\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"]\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"x\n" +
 	"\fToolsRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x120\n" +
-	"\x05tools\x18\x02 \x03(\v2\x1a.arbiter.v1.ToolDefinitionR\x05tools\"8\n" +
+	"\x05tools\x18\x02 \x03(\v2\x1a.arbiter.v1.ToolDefinitionR\x05tools\x12\x19\n" +
+	"\bleft_out\x18\x03 \x01(\rR\aleftOut\"X\n" +
 	"\x0eToolDefinition\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04hash\x18\x02 \x01(\fR\x04hash\")\n" +
+	"\x04hash\x18\x02 \x01(\fR\x04hash\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x03 \x01(\fR\n" +
+	"definition\")\n" +
 	"\rToolsResponse\x12\x18\n" +
 	"\achanged\x18\x01 \x03(\tR\achanged\"{\n" +
 	"\rRecordRequest\x12\x18\n" +

@@ -144,8 +144,8 @@ func clean(name string) (string, error) {
 		return "", fmt.Errorf("%+q is no path inside of a bundle", name)
 	case strings.ContainsAny(rest, "\\:\x00"):
 		return "", fmt.Errorf("%+q is a path on some machines and a name on others", name)
-	case len(rest) > nameMost:
-		return "", fmt.Errorf("the file name %+q... has more than %d bytes", rest[:40], nameMost)
+	case len(rest) > policies.PathMost:
+		return "", fmt.Errorf("the file name %+q... has more than %d bytes", rest[:40], policies.PathMost)
 	}
 	return rest, nil
 }
@@ -154,10 +154,10 @@ func clean(name string) (string, error) {
 func (a *archive) source() (policies.Bundle, error) {
 	found := newCollector()
 	for _, name := range a.names {
-		if !isSource(name) || hidden(name) {
+		if !policies.IsSource(name) || hidden(name) {
 			continue
 		}
-		if err := plain(name); err != nil {
+		if err := checkPath(name); err != nil {
 			return policies.Bundle{}, err
 		}
 		if err := found.add(name, a.files[name]); err != nil {

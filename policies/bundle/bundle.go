@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"strings"
 
 	"github.com/arbiter-gateway/arbiter/policies"
 )
@@ -60,30 +59,10 @@ func (c *collector) bundle() (policies.Bundle, error) {
 	return policies.Bundle{}, ErrEmpty
 }
 
-// isSource reports whether a file belongs to a policy. As in every OPA bundle,
-// JSON and YAML of another name are not data.
-func isSource(name string) bool {
-	switch path.Base(name) {
-	case "data.json", "data.yaml", "data.yml":
-		return true
-	}
-	return path.Ext(name) == ".rego"
-}
-
-// plain refuses a file of a policy whose name could be read in two ways, by a
-// person or by a machine.
-func plain(name string) error {
-	odd := strings.IndexFunc(name, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("/._-", r)
-	})
-	switch {
-	case odd >= 0:
-		return fmt.Errorf("the file name %+q has something else in it than A to Z, a to z, 0 to 9, '.', '_' and '-'", name)
-	case len(name) > nameMost:
-		return fmt.Errorf("the file name %s... has more than %d bytes", name[:40], nameMost)
+// checkPath names the file that policies.CheckPath refuses.
+func checkPath(name string) error {
+	if err := policies.CheckPath(name); err != nil {
+		return fmt.Errorf("the file name %+.60q: %w", name, err)
 	}
 	return nil
 }
-
-// nameMost is how long a file's path may be, in bytes.
-const nameMost = 255

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/arbiter-gateway/arbiter/policies"
@@ -56,12 +57,18 @@ func ReadDir(dir string) (policies.Bundle, error) {
 
 // visit reads an entry if it is a file of a policy.
 func (c *collector) visit(root *os.Root, name string, entry fs.DirEntry) error {
-	if entry.IsDir() || !isSource(name) && entry.Type()&fs.ModeSymlink == 0 {
+	if ext := path.Ext(name); ext != ".rego" && strings.EqualFold(ext, ".rego") && !entry.IsDir() {
+		return fmt.Errorf("%s would be left out: its name has to end in .rego", name)
+	}
+	if entry.IsDir() || !policies.IsSource(name) && entry.Type()&fs.ModeSymlink == 0 {
 		return nil
 	}
 	info, err := root.Stat(name)
 	switch {
-	case !isSource(name):
+	case !policies.IsSource(name):
+		if err != nil { // outside of it, or nowhere
+			info, err = os.Stat(filepath.Join(root.Name(), filepath.FromSlash(name)))
+		}
 		if err == nil && info.IsDir() {
 			return fmt.Errorf("%s is a link to a directory, whose files would be left out: put them here", name)
 		}
@@ -71,7 +78,7 @@ func (c *collector) visit(root *os.Root, name string, entry fs.DirEntry) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s is no regular file", name)
 	}
-	if err := plain(name); err != nil {
+	if err := checkPath(name); err != nil {
 		return err
 	}
 	content, err := readFile(root, name, c.room())

@@ -75,6 +75,8 @@ func TestReadDirRejects(t *testing.T) {
 		{"a link to nothing", []string{"policy.rego", rego, "a.rego", "-> nowhere"}, "no such file"},
 		{"a link to itself", []string{"policy.rego", rego, "a.rego", "-> a.rego"}, "a.rego"},
 		{"a link to a directory", []string{"policy.rego", rego, "a/x.rego", rego, "b", "-> a"}, "b is a link to a directory"},
+		{"a link to a directory elsewhere", []string{"policy.rego", rego, "b", "-> " + elsewhere}, "b is a link to a directory"},
+		{"an ending in another case", []string{"policy.rego", rego, "deny.Rego", rego}, "deny.Rego would be left out"},
 		{"a directory as a file", []string{"policy.rego", rego, "a/x", "x", "a.rego", "-> a"}, "a.rego is no regular file"},
 		{"a name beyond ASCII", []string{"pоlicy.rego", rego}, `"p\u043elicy.rego"`},
 		{"a name with a line break", []string{"a\nb.rego", rego}, `"a\nb.rego"`},

@@ -5,10 +5,10 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/arbiter-gateway/arbiter/internal/headers"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 	"github.com/arbiter-gateway/arbiter/policies"
 )
@@ -179,26 +179,18 @@ func knownMethod(method string) string {
 	return "other"
 }
 
-// secret are headers that hold a credential, whatever the settings say that
+// headers appends those that hold no secret, whatever the settings say that
 // policies may see.
-func secret(header string) bool {
-	switch header {
-	case "authorization", "proxy-authorization", "cookie", "mcp-session-id", "last-event-id":
-		return true
-	}
-	return false
-}
-
-func (l *line) headers(headers []policies.Header) {
-	names := make([]string, 0, len(headers))
-	for _, h := range headers {
+func (l *line) headers(seen []policies.Header) {
+	names := make([]string, 0, len(seen))
+	for _, h := range seen {
 		names = append(names, h.Name)
 	}
 	slices.Sort(names)
 	l.name("headers")
 	l.open('{')
 	for _, name := range slices.Compact(names) {
-		if secret(name) || len(name) > textLeast || l.long() {
+		if headers.Secret(name) || len(name) > textLeast || l.long() {
 			l.shortened = true
 			continue
 		}
@@ -206,7 +198,7 @@ func (l *line) headers(headers []policies.Header) {
 		l.quote(name)
 		l.dst = append(l.dst, ':')
 		l.open('[')
-		for _, h := range headers {
+		for _, h := range seen {
 			switch {
 			case h.Name != name:
 			case l.long():
@@ -320,12 +312,4 @@ func (l *line) server(s *Server) {
 	l.open('{')
 	l.text("id", s.ID)
 	l.close('}')
-}
-
-// timeOf reads nanoseconds since 1970.
-func timeOf(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns).UTC()
 }

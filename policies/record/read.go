@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/arbiter-gateway/arbiter/internal/identity"
 	"github.com/arbiter-gateway/arbiter/policies"
 )
 
@@ -159,34 +157,40 @@ func (in *writtenResult) result() *Result {
 	return out
 }
 
+// writtenInput is the policy's input with what stands beside it in records.
 type writtenInput struct {
-	Principal *writtenPrincipal `json:"principal"`
-	Server    *writtenServer    `json:"server"`
-	Transport string            `json:"transport"`
-	Action    policies.Action   `json:"action"`
-	Call      *writtenCall      `json:"call"`
-	Calls     []writtenCall     `json:"calls"`
-	Request   struct {
-		Method  string              `json:"method"`
-		Path    string              `json:"path"`
-		Host    string              `json:"host"`
-		Source  string              `json:"source"`
-		Headers map[string][]string `json:"headers"`
-	} `json:"request"`
+	policies.InputJSON
+
+	Server *writtenServer `json:"server"`
+	Call   *writtenCall   `json:"call"`
+	Calls  []writtenCall  `json:"calls"`
+}
+
+type writtenServer struct {
+	policies.ServerJSON
+
+	Digest string `json:"digest"`
+}
+
+type writtenCall struct {
+	policies.CallJSON
+
+	ArgumentsShape []Part `json:"arguments_shape"`
+	ParamsShape    []Part `json:"params_shape"`
+	Upkeep         bool   `json:"upkeep"`
 }
 
 func (in *writtenInput) input() (Input, error) {
-	out := Input{Transport: in.Transport, Action: in.Action}
-	var err error
-	if in.Principal != nil {
-		if out.Principal, err = in.Principal.principal(); err != nil {
-			return out, err
-		}
-	}
 	if in.Server != nil {
-		if out.Server, err = in.Server.server(); err != nil {
-			return out, err
-		}
+		in.InputJSON.Server = &in.Server.ServerJSON
+	}
+	read, err := in.Input()
+	if err != nil {
+		return Input{}, err
+	}
+	out := Input{Principal: read.Principal, Transport: read.Transport, Action: read.Action, Request: read.Request}
+	if in.Server != nil {
+		out.Server = &Server{ID: in.Server.ID, Name: in.Server.Name, Digest: in.Server.Digest, Seen: read.Server}
 	}
 	if in.Call != nil {
 		out.Call = in.Call.call()
@@ -194,102 +198,9 @@ func (in *writtenInput) input() (Input, error) {
 	for i := range in.Calls {
 		out.Calls = append(out.Calls, *in.Calls[i].call())
 	}
-	r := in.Request
-	out.Request = policies.Request{Method: r.Method, Path: r.Path, Host: r.Host, Source: r.Source}
-	for name, values := range r.Headers {
-		for _, value := range values {
-			out.Request.Headers = append(out.Request.Headers, policies.Header{Name: name, Value: value})
-		}
-	}
 	return out, nil
 }
 
-type writtenPrincipal struct {
-	Kind        identity.Kind  `json:"kind"`
-	ID          string         `json:"id"`
-	Name        string         `json:"name"`
-	Server      string         `json:"server"`
-	Scopes      *[]string      `json:"scopes"`
-	Client      string         `json:"client"`
-	User        string         `json:"user"`
-	Issuer      string         `json:"issuer"`
-	Claims      jsontext.Value `json:"claims"`
-	Certificate *struct {
-		Fingerprint string `json:"fingerprint"`
-		Serial      string `json:"serial"`
-		Issuer      string `json:"issuer"`
-		URI         string `json:"uri"`
-		NotAfter    int64  `json:"not_after"`
-	} `json:"certificate"`
-}
-
-func (in *writtenPrincipal) principal() (policies.Principal, error) {
-	out := policies.Principal{User: in.User, Claims: in.Claims, Narrowed: in.Scopes != nil}
-	out.Principal = identity.Principal{Kind: in.Kind, Issuer: in.Issuer, Subject: in.ID, Client: in.Client, Name: in.Name}
-	if out.Narrowed {
-		out.Scopes = *in.Scopes
-	}
-	if c := in.Certificate; c != nil {
-		out.Certificate = &policies.Certificate{
-			Fingerprint: c.Fingerprint, Serial: c.Serial, Issuer: c.Issuer, URI: c.URI, NotAfter: timeOf(c.NotAfter),
-		}
-	}
-	var err error
-	if in.Server != "" {
-		out.Principal.Server, err = identity.ParseServerID(in.Server)
-	}
-	return out, err
-}
-
-type writtenServer struct {
-	ID     string            `json:"id"`
-	Name   string            `json:"name"`
-	Labels map[string]string `json:"labels"`
-	Grants jsontext.Value    `json:"grants"`
-	Data   jsontext.Value    `json:"data"`
-	Digest string            `json:"digest"`
-}
-
-func (in *writtenServer) server() (*Server, error) {
-	id, err := identity.ParseServerID(in.ID)
-	return &Server{ID: in.ID, Name: in.Name, Digest: in.Digest, Seen: &policies.Server{
-		ID: id, Name: in.Name, Labels: in.Labels, Grants: in.Grants, Data: in.Data,
-	}}, err
-}
-
-type writtenCall struct {
-	Method string `json:"method"`
-	Tool   string `json:"tool"`
-	Prompt string `json:"prompt"`
-	URI    string `json:"resource"`
-	Task   string `json:"task"`
-	Level  string `json:"level"`
-	Ref    *struct {
-		Type string `json:"type"`
-		Name string `json:"name"`
-	} `json:"ref"`
-	Template        string   `json:"resource_template"`
-	Subscriptions   []string `json:"subscriptions"`
-	ProtocolVersion string   `json:"protocol_version"`
-	Notification    bool     `json:"notification"`
-	BatchIndex      *int     `json:"batch_index"`
-	ArgumentsShape  []Part   `json:"arguments_shape"`
-	ParamsShape     []Part   `json:"params_shape"`
-	Upkeep          bool     `json:"upkeep"`
-}
-
 func (in *writtenCall) call() *Call {
-	out := &Call{Upkeep: in.Upkeep, ArgumentsShape: in.ArgumentsShape, ParamsShape: in.ParamsShape}
-	out.Call = policies.Call{
-		Method: in.Method, Tool: in.Tool, Prompt: in.Prompt, Resource: in.URI, Template: in.Template,
-		Task: in.Task, Level: in.Level, Subscriptions: in.Subscriptions,
-		ProtocolVersion: in.ProtocolVersion, Notification: in.Notification,
-	}
-	if in.Ref != nil {
-		out.Ref = &policies.Ref{Type: in.Ref.Type, Name: in.Ref.Name}
-	}
-	if in.BatchIndex != nil {
-		out.Batch, out.BatchIndex = true, *in.BatchIndex
-	}
-	return out
+	return &Call{Call: *in.Read(), Upkeep: in.Upkeep, ArgumentsShape: in.ArgumentsShape, ParamsShape: in.ParamsShape}
 }

@@ -267,7 +267,7 @@ func TestInputIsWhatTheSchemaSays(t *testing.T) {
 func TestCredentialsAreInNoRecord(t *testing.T) {
 	r := &record.Record{ID: "r"}
 	r.Input.Request.Method = "POST"
-	for _, name := range []string{"authorization", "cookie", "proxy-authorization", "mcp-session-id", "last-event-id"} {
+	for _, name := range []string{"authorization", "cookie", "proxy-authorization", "mcp-session-id", "last-event-id", "set-cookie", "x-api-key", "api-key", "x-auth-token"} {
 		r.Input.Request.Headers = append(r.Input.Request.Headers, policies.Header{Name: name, Value: "canary"})
 	}
 	r.Input.Request.Headers = append(r.Input.Request.Headers, policies.Header{Name: "x-team", Value: "blue"})

@@ -10,12 +10,12 @@ import (
 // most, all its messages together.
 const MostValues = 16 << 10
 
-// tooLong stands where there are more.
-const tooLong = `["too long"]`
+// TooLong stands in place of all of them where there are more.
+const TooLong = "too long"
 
 // Values are the arguments of a request's messages as a JSON array with one
 // item each, null where there are none, blanked as the mask says. What is too
-// long, before or after, is the one item "too long". nil: no message has
+// long, before or after, is the one item TooLong. nil: no message has
 // arguments, or they cannot be read.
 func Values(m *mask.Mask, arguments []jsontext.Value) []byte {
 	size := 0
@@ -26,7 +26,7 @@ func Values(m *mask.Mask, arguments []jsontext.Value) []byte {
 	case size == 0:
 		return nil
 	case size > MostValues:
-		return []byte(tooLong)
+		return []byte(`["` + TooLong + `"]`)
 	}
 	out := append(make([]byte, 0, size+2), '[')
 	for i, value := range arguments {
@@ -42,7 +42,7 @@ func Values(m *mask.Mask, arguments []jsontext.Value) []byte {
 		}
 	}
 	if out = append(out, ']'); len(out) > MostValues {
-		return []byte(tooLong)
+		return []byte(`["` + TooLong + `"]`)
 	}
 	return out
 }

@@ -24,7 +24,9 @@ CREATE TABLE tools (
     approved   TEXT   NOT NULL, -- hexadecimal SHA-256 of the definition
     seen       TEXT   NOT NULL, -- the last one listed; differs while it waits for approval
     first_at   BIGINT NOT NULL,
-    changed_at BIGINT NOT NULL, -- when seen began to differ; 0: it does not
+    changed_at BIGINT NOT NULL, -- since when it waits for approval; 0: it does not
+    approved_text TEXT NOT NULL, -- the definitions themselves, for people; '' when too long
+    seen_text     TEXT NOT NULL,
     PRIMARY KEY (server_id, name)
 );
 
