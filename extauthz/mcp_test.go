@@ -96,12 +96,16 @@ func TestCheckLegacySession(t *testing.T) {
 		{"batch, allowed", with(mcpCall(other.GetId(), elsewhere, "["+toolsList+"]"), batches), 0, ""},
 	})
 
-	out := f.mustCheck(with(in, session).with("last-event-id", "5"))
+	out := f.mustCheck(method(with(in, session), "GET").with("last-event-id", "5"))
 	if got := headersOf(out)["mcp-session-id"]; got != "up-1" {
 		t.Errorf("the upstream gets the session %q, want its own", got)
 	}
 	if removed := strings.Join(out.GetOkResponse().GetHeadersToRemove(), " "); removed != "authorization cookie accept-encoding" {
 		t.Errorf("removed %q: Last-Event-ID of a live session stays", removed)
+	}
+	out = f.mustCheck(with(in, session).with("last-event-id", "5"))
+	if removed := strings.Join(out.GetOkResponse().GetHeadersToRemove(), " "); removed != "authorization cookie last-event-id accept-encoding" {
+		t.Errorf("removed %q: a POST resumes nothing", removed)
 	}
 	out = f.mustCheck(with(in, plain).with("last-event-id", "5"))
 	if removed := strings.Join(out.GetOkResponse().GetHeadersToRemove(), " "); removed != "authorization cookie mcp-session-id last-event-id accept-encoding" {
