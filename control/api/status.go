@@ -26,7 +26,7 @@ type Status struct {
 	Certificates []CertificateStatus `json:"certificates"`
 	Keys         KeyStatus           `json:"keys"`
 	WaitingTools int64               `json:"waiting_tools"` // changed since they were approved, of all servers
-	Problems     []string            `json:"problems"` // what control itself found, one sentence each
+	Problems     []string            `json:"problems"`      // what control itself found, one sentence each
 }
 
 // DatabaseStatus says where the truth is and how new.
