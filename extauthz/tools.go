@@ -75,17 +75,13 @@ func (d *definitions) held(ctx context.Context, srv *server, kind lists.Kind, it
 	if kind != lists.Tools {
 		return nil, nil
 	}
-	values := make([]jsontext.Value, len(items))
-	for i, item := range items {
-		values[i] = item.Value
-	}
-	return d.see(ctx, srv, values)
+	return d.see(ctx, srv, items)
 }
 
 // see is told the tools of one list answer, and says which of them may not be
 // used: those that have changed, and those that cannot be compared. An error
 // says that nobody could tell.
-func (d *definitions) see(ctx context.Context, srv *server, tools []jsontext.Value) (map[string]bool, error) {
+func (d *definitions) see(ctx context.Context, srv *server, tools []lists.Item) (map[string]bool, error) {
 	l, err := readTools(srv, tools)
 	if err != nil || len(l.known)+len(l.leftOut) == 0 || srv.listed.has(l.digest()) {
 		return nil, err
@@ -142,26 +138,24 @@ func (l toolList) digest() [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// readTools reads the tools of a list. One without a name is nobody's: it is not
-// shown anyway. Two of one name count as one that is both. Names that are too
-// long, and tools beyond toolsMost, are left out.
-func readTools(srv *server, tools []jsontext.Value) (toolList, error) {
+// readTools reads the tools of a list. Two of one name count as one that is
+// both. Names that are too long, and tools beyond toolsMost, are left out: no
+// list keeps a replica busy.
+func readTools(srv *server, tools []lists.Item) (toolList, error) {
 	l := toolList{srv: srv, known: make(map[string]definitionText, min(len(tools), toolsMost))}
-	for _, tool := range tools {
-		name, one, err := definitionOf(tool)
-		before, twice := l.known[name]
-		switch {
-		case err != nil:
+	for i, tool := range tools {
+		if i >= toolsMost || len(tool.Name) > toolNameMost {
+			l.leftOut = append(l.leftOut, tool.Name)
+			continue
+		}
+		one, err := definitionOf(tool.Value)
+		if err != nil {
 			return l, err
-		case name == "":
-			continue
-		case len(name) > toolNameMost, len(l.known) == toolsMost && !twice:
-			l.leftOut = append(l.leftOut, name)
-			continue
-		case twice:
+		}
+		if before, twice := l.known[tool.Name]; twice {
 			one = definitionText{hash: sha256.Sum256(slices.Concat(before.hash[:], one.hash[:]))}
 		}
-		l.known[name] = one
+		l.known[tool.Name] = one
 	}
 	return l, nil
 }
@@ -182,32 +176,23 @@ var errDefinition = errors.New("a tool is not an object with one definition")
 // definitionOf hashes the definition in a form that does not depend on how it
 // is spelled: members in order, no blanks, one way to escape. Numbers stay as
 // they are written, so that no two of them become one.
-func definitionOf(tool jsontext.Value) (name string, out definitionText, err error) {
-	if tool.Kind() != '{' {
-		return "", out, nil
-	}
+func definitionOf(tool jsontext.Value) (out definitionText, err error) {
 	var d definition
 	if err := json.Unmarshal(tool, &d); err != nil {
-		return "", out, errDefinition
-	}
-	if d.Name.Kind() != '"' {
-		return "", out, nil
-	}
-	if err := json.Unmarshal(d.Name, &name); err != nil {
-		return "", out, errDefinition
+		return out, errDefinition
 	}
 	text, err := json.Marshal(d)
 	if err != nil {
-		return "", out, errDefinition
+		return out, errDefinition
 	}
 	canonical := jsontext.Value(text)
 	if err := canonical.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)); err != nil {
-		return "", out, errDefinition
+		return out, errDefinition
 	}
 	if out.hash = sha256.Sum256(canonical); len(canonical) <= toolTextMost {
 		out.text = canonical
 	}
-	return name, out, nil
+	return out, nil
 }
 
 // unchangedLists are digests of lists that are as control remembers them. The

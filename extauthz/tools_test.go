@@ -10,9 +10,11 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/grpc"
 
+	"github.com/arbiter-gateway/arbiter/extauthz/lists"
 	"github.com/arbiter-gateway/arbiter/internal/identity"
 	pb "github.com/arbiter-gateway/arbiter/internal/proto"
 )
@@ -41,17 +43,22 @@ func (r *rememberer) Tools(_ context.Context, in *pb.ToolsRequest, _ ...grpc.Cal
 	return &pb.ToolsResponse{Changed: r.changed}, r.broken
 }
 
-func tools(texts ...string) []jsontext.Value {
-	var out []jsontext.Value
+// tools are the items of a list.
+func tools(texts ...string) []lists.Item {
+	var out []lists.Item
 	for _, text := range texts {
-		out = append(out, jsontext.Value(text))
+		var named struct {
+			Name string `json:"name"`
+		}
+		_ = json.Unmarshal([]byte(text), &named, jsontext.AllowDuplicateNames(true)) // some are damaged, and found out
+		out = append(out, lists.Item{Name: named.Name, Value: jsontext.Value(text)})
 	}
 	return out
 }
 
 func hashOf(t *testing.T, text string) string {
 	t.Helper()
-	_, hash, err := definitionOf(jsontext.Value(text))
+	hash, err := definitionOf(jsontext.Value(text))
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
@@ -92,13 +99,8 @@ func TestDefinitionsThatCannotBeRead(t *testing.T) {
 	for _, text := range []string{
 		`{"name":"a","name":"b"}`, `{"name":"a","inputSchema":{"x":1,"x":2}}`,
 	} {
-		if _, _, err := definitionOf(jsontext.Value(text)); err == nil {
+		if _, err := definitionOf(jsontext.Value(text)); err == nil {
 			t.Errorf("%.40s has a definition", text)
-		}
-	}
-	for _, nameless := range []string{`{}`, `{"name":1}`, `{"Name":"a"}`, `[]`, `"a"`, `null`} {
-		if name, _, err := definitionOf(jsontext.Value(nameless)); name != "" || err != nil {
-			t.Errorf("%s has the name %q, %v", nameless, name, err)
 		}
 	}
 }
@@ -142,12 +144,12 @@ func TestToolsThatCannotBeCompared(t *testing.T) {
 	long := strings.Repeat("a", toolNameMost+1)
 	many := tools(`{"name":"` + long + `"}`)
 	for i := range toolsMost + 1 {
-		many = append(many, jsontext.Value(fmt.Sprintf(`{"name":"t%d"}`, i)))
+		many = append(many, tools(fmt.Sprintf(`{"name":"t%d"}`, i))...)
 	}
 	control := &rememberer{changed: []string{"t1"}}
 	held, err := newDefinitions(control).see(t.Context(), &server{denyChanged: true}, many)
 	last := fmt.Sprintf("t%d", toolsMost)
-	if err != nil || len(held) != 3 || !held["t1"] || !held[long] || !held[last] || control.leftOut != 2 || len(control.hashes) != toolsMost {
+	if err != nil || len(held) != 4 || !held["t1"] || !held[long] || !held[last] || control.leftOut != 3 || len(control.hashes) != toolsMost-1 {
 		t.Errorf("held %d, left out %d of %d: %v", len(held), control.leftOut, len(control.hashes), err)
 	}
 	lax := newDefinitions(control)
@@ -159,7 +161,7 @@ func TestToolsThatCannotBeCompared(t *testing.T) {
 // TestLongDefinitionsAreComparedByHash only: their text does not travel.
 func TestLongDefinitionsAreComparedByHash(t *testing.T) {
 	for size, want := range map[int]bool{toolTextMost / 2: true, toolTextMost: false} {
-		_, one, err := definitionOf(jsontext.Value(`{"name":"a","description":"` + strings.Repeat("x", size) + `"}`))
+		one, err := definitionOf(jsontext.Value(`{"name":"a","description":"` + strings.Repeat("x", size) + `"}`))
 		if err != nil || (one.text != nil) != want || one.hash == [32]byte{} {
 			t.Errorf("%d bytes: text %v, %v", size, one.text != nil, err)
 		}
@@ -171,7 +173,7 @@ func TestTwoToolsOfOneNameAreBoth(t *testing.T) {
 	d := newDefinitions(control)
 	srv := &server{id: identity.NewServerID(), denyChanged: true}
 	var seen []string
-	for _, list := range [][]jsontext.Value{
+	for _, list := range [][]lists.Item{
 		tools(`{"name":"a","title":"1"}`, `{"name":"a","title":"2"}`),
 		tools(`{"name":"a","title":"1"}`, `{"name":"a","title":"3"}`),
 		tools(`{"name":"a","title":"1"}`),
@@ -229,16 +231,15 @@ func TestAFullQueueHoldsNoAnswerUp(t *testing.T) {
 func FuzzDefinition(f *testing.F) {
 	f.Add([]byte(`{"name":"a","inputSchema":{"b":1,"a":[1,2]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		name, hash, err := definitionOf(jsontext.Value(bytes.Clone(text)))
-		if err != nil || name == "" {
+		hash, err := definitionOf(jsontext.Value(bytes.Clone(text)))
+		if err != nil {
 			return
 		}
 		spaced := jsontext.Value(bytes.Clone(text))
 		if spaced.Indent() != nil {
 			return
 		}
-		again, other, err := definitionOf(spaced)
-		if err != nil || again != name || other.hash != hash.hash {
+		if other, err := definitionOf(spaced); err != nil || other.hash != hash.hash {
 			t.Errorf("%q is another definition with blanks in it: %v", text, err)
 		}
 	})
