@@ -184,7 +184,10 @@ func (s *session) settings() error {
 	if !s.synced {
 		return nil // the confirmation of the start says it
 	}
-	return s.f.confirm(nil, s.send)
+	if err := s.f.confirm(nil, s.send); err != nil || s.f.Alive() {
+		return err
+	}
+	return s.ping() // the settings may be what a lease was missing
 }
 
 // apply takes a whole run of entries: set, cut, confirm, in this order. A full

@@ -22,8 +22,11 @@ func TestSettingsAreConfirmedOnce(t *testing.T) {
 	if err := e.session.settings(); err != nil {
 		t.Fatal(err)
 	}
-	if c := e.sent[len(e.sent)-1].GetConfirm(); c.GetRevision() != 4 || len(c.GetEnded()) != 0 {
+	if c := e.sent[len(e.sent)-2].GetConfirm(); c.GetRevision() != 4 || len(c.GetEnded()) != 0 {
 		t.Errorf("confirmed %v, want the streams once", c)
+	}
+	if e.sent[len(e.sent)-1].GetPing() == nil {
+		t.Error("without a lease, new settings are no reason to ask for one")
 	}
 }
 
