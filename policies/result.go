@@ -42,6 +42,7 @@ const (
 	denialsMost = 32
 	textMost    = 500 // characters of a denial's text
 	scopesMost  = 32
+	scopeMost   = 256 // bytes; a longer one is nobody's and is left out
 	headersMost = 16
 	headerMost  = 1024 // bytes of a value
 	limitsMost  = 8
@@ -186,7 +187,9 @@ func scopes(value ast.Value) ([]string, error) {
 		if !ok {
 			return nil, wrong("an item of scopes_needed", item.Value, "a string")
 		}
-		out = append(out, printable(string(scope)))
+		if len(scope) <= scopeMost {
+			out = append(out, printable(string(scope)))
+		}
 	}
 	slices.Sort(out)
 	return out, nil
